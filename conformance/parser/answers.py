@@ -17,9 +17,10 @@ from conformance.parser.messages import Message, apart, quoted, shortened
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Judged, Trial, of_each_answer
+from conformance.verdict import Verdict
 
 #: Answers that are cut everywhere, their tokens, and how many of these come in one delta.
-SHORT, LONGEST, JOINED = 3, 100, 2
+SHORT, LONGEST, JOINED = 4, 100, 2
 
 #: Letters that are held back: all but one of those of a stop string.  One is as long as those of
 #: most clients, and one longer than any marker.
@@ -74,27 +75,36 @@ def _means(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged
     return Judged(wrong=f"{told}; expected {meant}", scene=scene)
 
 
-@checks("TP-04", after=("TP-09", "TP-03", "TP-08", "TP-07"))
 @checks("RP-04", after=("RP-09", "RP-03"))
 def streamed(trial: Trial) -> Finding:
     """Compare answers that are streamed token by token with the same answers whole."""
     return trial.search(partial(agrees, trial))
 
 
+@checks("TP-04", after=("TP-09", "TP-03", "TP-07"))
+def streamed_calls(trial: Trial) -> Finding:
+    """Compare answers as above; where calls begin wrong, no more can be said than what differs."""
+    found = streamed(trial)
+    return found if found.verdict is Verdict.FAIL else trial.broken(("TP-08",)) or found
+
+
 def agrees(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Return what one shows that is streamed token by token, and whole."""
-    expected, streamed = bench.whole(answer), bench.by_token(answer)
-    wrong = None
-    if not (found := streamed.said).same(expected):
-        deltas, once = apart(found, expected)
+    expected = whole = bench.whole(answer)
+    streamed = bench.by_token(answer)
+    wrong, found = None, streamed.said
+    if streamed.stumbles:  # what is wrong with the calls, TP-08 tells
+        found, expected = (attrs.evolve(each, calls=()) for each in (found, expected))
+    if not found.same(expected):
+        deltas, once = apart(streamed.said, whole)
         wrong = f"{quoted(sample.text)} streamed token by token: {deltas}; whole: {once}"
         for name in streamed.unknown:
             wrong += f"; a delta has {name}, which the DeltaMessage of this release does not know"
     scene = partial(differing, bench, answer)
-    return attrs.evolve(trial.right(expected), wrong=wrong, scene=scene)
+    return attrs.evolve(trial.right(whole), wrong=wrong, scene=scene)
 
 
-@checks("TP-05", after=("TP-04",))
+@checks("TP-05", after=("TP-08", "TP-04"))
 @checks("RP-05", after=("RP-04",))
 def cut(trial: Trial) -> Finding:
     """Compare answers that are cut anywhere with the same tokens one by one."""
@@ -134,10 +144,11 @@ def stops(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
 
 
 def _joined(trial: Trial) -> Iterator[tuple[Sample, Sequence[int]]]:
-    """Yield short answers with some of their tokens in one delta, wherever these stand."""
+    """Yield short answers in two deltas, and with some tokens in one, wherever these stand."""
     for sample in trial.first()[:SHORT]:
         _, answer = trial.for_sample(sample)
         for start in range(1, min(len(answer), LONGEST)):
+            yield sample, (start,)
             yield sample, (start, *range(start + JOINED, len(answer)))
 
 

@@ -83,7 +83,7 @@ def growing(trial: Trial) -> Iterator[tuple[str, Callable[[int], str]]]:
             yield "a list of calls", lambda count: write(Message(calls=(PROBE,) * count))
 
 
-@checks("TP-16", after=("TP-04",))
+@checks("TP-16", after=("TP-08", "TP-04"))
 @checks("RP-13", after=("RP-04",))
 def growth(trial: Trial) -> Finding:
     """Count what a step costs behind answers of which one is twice as long as another.

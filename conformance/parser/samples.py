@@ -112,6 +112,9 @@ IN_BYTES = "x😀😀y"
 #: Text with code in it, as models write it.
 FENCED = "It is this:\n```python\nprint(1)\n```\nNothing else."
 
+#: Text before a marker, with the beginning of one in it and at its end.
+OPEN = "It is {0} 3, and {0}"
+
 #: Calls of an answer with many.
 MANY = 5
 
@@ -183,7 +186,7 @@ class Drawing:
     def samples(self) -> SearchStrategy[Sample]:
         """Draw answers with what they say."""
         if self.format.thinks is not None:
-            thoughts = st.builds(Message, self.content, self.content)
+            thoughts = st.builds(Message, self.before, self.content)
             return self._said(st.builds(self._sample, thoughts, pieces=st.booleans()))
         tools = st.just(self.tools)
         if self.free and (self.typed or not self.format.letters):
@@ -237,7 +240,17 @@ class Drawing:
             text = self.format.write(message)
         except Unsaid:
             return None
+        if self._runs_on(message.reasoning or message.content, text):
+            return None
         return Sample(text, message, self.format.prompt(), tools, pieces)
+
+    def _runs_on(self, before: str, text: str) -> bool:
+        """Tell whether a marker begins within what stands before one: where that ends is open."""
+        end = text.find(before) + len(before)
+        return before in text and any(
+            marker in text[max(0, end - len(marker) + 1) : end + len(marker) - 1]
+            for marker in self.format.markers
+        )
 
     def _samples(self, *messages: Message, pieces: bool = False) -> list[Sample]:
         """Return the answers that say messages, but for what the model never says."""
@@ -249,20 +262,22 @@ class Drawing:
         """Leave out what the model never says."""
         return cast("SearchStrategy[Sample]", drawn.filter(lambda sample: sample is not None))
 
-    def first(self) -> list[Sample]:
-        """Return answers that are tried before any that is drawn."""
+    def first(self, other: Message | None = None) -> list[Sample]:
+        """Return answers that are tried before any that is drawn, one of which says the *other*."""
+        edges = self._edges()[:1] if self.format.marked else ()
         if self.format.thinks is not None:
             messages = [THINKING]
-            # What is said may begin as a marker does, right behind one.
-            edges = dict.fromkeys(each[0] for each in self.format.markers if not each[0].isalnum())
-            begin = [f"{edge} it begins." for edge in [*edges][:1]]
-            messages += [attrs.evolve(THINKING, content=content) for content in begin]
+            # What is said may end or begin as a marker does, right beside one.
+            for edge in edges:
+                messages.append(attrs.evolve(THINKING, reasoning=OPEN.format(edge)))
+                messages.append(attrs.evolve(THINKING, content=f"{edge} it begins."))
             in_bytes = Message(f"I think {IN_BYTES}.", f"I say {IN_BYTES}.")
         elif not self._knows_ours():
             return []
         else:
             lead = LEAD if self.format.content else ""
             messages = [Message(calls=(PROBE,)), Message("", lead, (PROBE,))]
+            messages += [Message("", OPEN.format(edge), (PROBE,)) for edge in edges if lead]
             if self.format.several:
                 messages.append(Message("", lead, (PROBE, SECOND)))
                 messages.append(Message(calls=((PROBE, SECOND) * MANY)[:MANY]))
@@ -272,12 +287,13 @@ class Drawing:
                     messages.append(Message(calls=(told,)))
             arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
             in_bytes = Message("", lead, (attrs.evolve(PROBE, arguments=arguments),))
-        return [*self._samples(*messages), *self._samples(in_bytes, pieces=True)]
+        found = [*self._samples(*messages), *self._samples(in_bytes, pieces=True)]
+        return found if other is None else [*self._samples(other), *found]
 
     def _messages(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Message]:
         call = st.sampled_from(tools).flatmap(lambda tool: self._call(tool["function"]))
         calls = st.lists(call, min_size=1, max_size=3 if self.format.several else 1)
-        lead = self.content if self.format.content else st.just("")
+        lead = self.before if self.format.content else st.just("")
         return st.builds(Message, st.just(""), st.just("") | lead, calls.map(tuple))
 
     def _call(self, function: Mapping[str, Any]) -> SearchStrategy[Call]:
@@ -339,13 +355,34 @@ class Drawing:
     @cached_property
     def content(self) -> SearchStrategy[str]:
         """Draws text, which ends with a word: a parser is not told that an answer is over."""
+        return self._words.map(lambda text: f"I say {text}.")
+
+    @cached_property
+    def before(self) -> SearchStrategy[str]:
+        """Draws text before a marker, which tells that it is over: it may end as markers begin."""
+        if not self.format.marked:
+            return self.content
+        ends = st.sampled_from((*self._edges(), *self._beginnings()))
+        cut_off = st.builds("I say {}{}".format, self._words, ends)
+        return self.content | self._unmarked(cut_off)
+
+    @cached_property
+    def _words(self) -> SearchStrategy[str]:
         pieces = (*WORDS, *HARD, *self._beginnings()) if self.format.marked else WORDS
-        return self._joined(pieces).map(lambda text: f"I say {text}.")
+        return self._joined(pieces)
 
     def _joined(self, pieces: Iterable[str]) -> SearchStrategy[str]:
-        joined = st.lists(st.sampled_from(tuple(pieces)), max_size=5).map("".join)
+        return self._unmarked(st.lists(st.sampled_from(tuple(pieces)), max_size=5).map("".join))
+
+    def _unmarked(self, drawn: SearchStrategy[str]) -> SearchStrategy[str]:
+        """Leave out texts with a marker in them."""
         markers = [text for text in self.format.markers if text not in HARD]
-        return joined.filter(lambda text: not any(marker in text for marker in markers))
+        return drawn.filter(lambda text: not any(marker in text for marker in markers))
+
+    def _edges(self) -> tuple[str, ...]:
+        """Return the first characters of the format's markers that no word begins with."""
+        first = dict.fromkeys(each[0] for each in self.format.markers)
+        return tuple(each for each in first if not each.isalnum())
 
     def _beginnings(self) -> tuple[str, ...]:
         """Return the beginnings of the format's markers."""

@@ -61,6 +61,9 @@ class Trial(Simulation):
     partner: Trial | None = None  #: of the parser that takes the other part of answers
     given: tuple[Sample, ...] = attrs.field(init=False)  #: samples of the profile
     format: Format | None = attrs.field(init=False)  #: the one that the profile names
+    #: What the answer said that last failed a rule, and what another trial has found to fail.
+    failing: Message | None = attrs.field(init=False, default=None)
+    elsewhere: Message | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         """Read the profile.
@@ -91,6 +94,7 @@ class Trial(Simulation):
 
     def judge(self, rule: str) -> Finding:
         """Judge a rule; a failure in a format that was guessed, in any other that is as likely."""
+        self.failing = None
         finding = super().judge(rule)
         whatever = self._obstacle is not None or rule == self._rule(MALFORMED)
         if finding.verdict is not Verdict.FAIL or whatever or self.fit is None:
@@ -99,13 +103,20 @@ class Trial(Simulation):
         for trial in self.others:
             assert trial.format is not None  # it was given one
             other = trial.format.name
-            if trial.find(rule).verdict is Verdict.PASS:
+            if trial.find(rule).verdict is Verdict.PASS and trial.stands(rule, self.failing):
                 return unjudged(
                     f"it reads answers of the formats {mine!r} and {other!r}, and this was found "
                     f"in {mine!r} alone: {finding.message}; name the one that its model writes in "
                     f'the profile: [parser] format = "{other}"'
                 )
         return finding
+
+    def stands(self, rule: str, message: Message | None) -> bool:
+        """Tell whether a rule that has passed does so with an answer, too, that says a message."""
+        self.elsewhere = message
+        found = message is None or self.judge(rule).verdict is Verdict.PASS
+        self.elsewhere = None
+        return found
 
     def _all_survived(self) -> Finding:
         """Judge whether all calls end, with answers as well at which a parser may hang."""
@@ -236,7 +247,7 @@ class Trial(Simulation):
         drawing = self.drawing
         if drawing is None and not self.given:
             raise self._undecided()
-        found = [*self.given, *(drawing.first() if drawing else ())]
+        found = [*self.given, *(drawing.first(self.elsewhere) if drawing else ())]
         if self.fit is not None and self.fit.format.name == markers.OWN:
             # Reasoning may begin with a text of the source; what such an answer says is open.
             write, texts = self.fit.format.write, markers.texts(self.cls)
@@ -353,6 +364,8 @@ class Trial(Simulation):
         acted = sum(each.acted for each in shown)
         if broken is not None:
             example, found = broken
+            sample = example[0] if isinstance(example, tuple) else example
+            self.failing = getattr(sample, "says", None)
             scene = found.scene() if found.scene else {}
             cut = {"deltas": scene["deltas"]} if scene else {}
             case = {"answer": {"text": text(example), **cut}, "program": scene}

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is found in one of several formats that a parser reads, and what it says of the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import strategies as st
+from support import DEFECTIVE_PARSER, certify, gallery
+
+from conformance.parser import checks
+from conformance.parser.roles import REASONING
+from conformance.parser.samples import Drawing
+from conformance.parser.wanted import Wanted
+from conformance.settings import Budget
+from conformance.verdict import Verdict
+from reference_plugins.parser.thinking import ThinkingParser
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hypothesis.strategies import SearchStrategy
+    from vllm.entrypoints.generate.base.protocol import DeltaMessage
+
+    from conformance.parser.samples import Sample
+    from conformance.worker import Zygote
+
+
+class Forgets(ThinkingParser):
+    """What a word of Chinese was is forgotten where it is streamed, in whatever format."""
+
+    wherever = True
+
+    def extract_reasoning_streaming(self, *arguments: Any) -> DeltaMessage | None:  # noqa: ANN401
+        """Return what a delta says, without the word."""
+        said = super().extract_reasoning_streaming(*arguments)
+        if said is not None and said.reasoning and (self._started or self.wherever):
+            said.reasoning = said.reasoning.replace("漢", "") or None
+        return said
+
+
+class ForgetsBehindAStart(Forgets):
+    """It does so only where the model has written the start itself."""
+
+    wherever = False
+
+
+@pytest.mark.parametrize(("cls", "found"), [(Forgets, "fail"), (ForgetsBehindAStart, "alone")])
+def test_what_fails_in_one_format_is_tried_in_the_others(
+    monkeypatch: pytest.MonkeyPatch, cls: type[object], found: str
+) -> None:
+    """That a fault is in one format alone is said where its own answer is right in another."""
+    drawn = Drawing.samples
+
+    def samples(self: Drawing) -> SearchStrategy[Sample]:
+        return st.sampled_from(self.first()) if self.format.opened else drawn(self)
+
+    monkeypatch.setattr(Drawing, "samples", samples)
+    wanted = Wanted(REASONING, {}, None, Budget.QUICK, 1)
+    finding = checks.trial(cls, wanted).find("RP-04")
+
+    if found == "fail":
+        assert finding.verdict is Verdict.FAIL, finding.message
+    else:
+        assert finding.verdict is Verdict.NOT_VERIFIED
+        assert "this was found in 'think' alone" in str(finding.message)
+
+
+@pytest.mark.usefixtures("shared_zygote")
+def test_a_leak_is_told_beside_a_wrong_index(zygote: Zygote, tmp_path: Path) -> None:
+    """Content that differs token by token fails by its rule, whatever is wrong with indices."""
+    every = (each for folder in DEFECTIVE_PARSER for each in gallery(folder))
+    leaks = next(each for each in every if "LeaksBeginnings" in each.label)
+    results = certify(zygote, leaks, tmp_path, rules={"TP-04", "TP-08"})
+
+    assert {each.verdict for each in results.values()} == {Verdict.FAIL}
