@@ -64,7 +64,7 @@ def admitted_by_host(params: SamplingParams, config: Any) -> bool:  # noqa: ANN4
 
     A seed has 64 bits: the server refuses others, and no runner of vLLM's own has room for them.
     """
-    if params.seed is not None and params.seed not in _SEEDS:
+    if isinstance(params.seed, int) and params.seed not in _SEEDS:
         return False
     verify = getattr(params, "verify", None)
     if verify is None:
