@@ -188,12 +188,12 @@ class CountsAll(Keeps):
 @pytest.mark.parametrize(
     ("kind", "named"),
     [
-        (Keeps, "a dict (self.kept) has 6 entries"),
-        (KeepsAList, "a list (self.all) has 6 entries"),
-        (KeepsInCache, "a cache (self.known) has 6 entries"),
-        (KeepsInModule, "a list (SERVED) has 6 entries"),
-        (KeepsWithin, "a set (in self.inner) has 6 entries"),
-        (CountsAll, "a Counter (self.counts) has 6 entries"),
+        (Keeps, "a dict (self.kept) has 3 more entries"),
+        (KeepsAList, "a list (self.all) has 3 more entries"),
+        (KeepsInCache, "a cache (self.known) has 3 more entries"),
+        (KeepsInModule, "a list (SERVED) has 3 more entries"),
+        (KeepsWithin, "a set (in self.inner) has 3 more entries"),
+        (CountsAll, "a Counter (self.counts) has 3 more entries"),
     ],
 )
 def test_what_takes_in_most_is_named(kind: type[Keeps], named: str) -> None:
@@ -206,5 +206,6 @@ def test_what_takes_in_most_is_named(kind: type[Keeps], named: str) -> None:
 
     serve(range(3))
 
-    assert taking(plugin, lambda: serve(range(3, 6))) == f"; {named} by now"
-    assert not taking(plugin, lambda: None)
+    told = taking(plugin, lambda: serve(range(3, 6)), 3)
+    assert told == f"; {named} after the next 3 requests"
+    assert not taking(plugin, lambda: None, 0)

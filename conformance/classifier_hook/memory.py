@@ -97,7 +97,7 @@ def _forgets(bench: Bench, budget: Budget) -> Finding:
         return Finding(Verdict.NOT_VERIFIED, count, message=why)
     # A few that the hook keeps on purpose may be there, but no old ones.
     if what := kept(given[: count // 2], ("context",), KEPT):
-        what += taking(hook, _few(bench, hook, count))
+        what += taking(hook, _few(bench, hook, count), SOME)
         return failed(f"after {count} calls {what}", count)
     what = growing(*_evenly(sizes))
     return _grown(bench, hook, count, what) if what else passed(count, count)
@@ -107,7 +107,7 @@ def _grown(bench: Bench, hook: Any, count: int, what: str) -> Finding:  # noqa: 
     if count < STRAIGHT:
         why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
         return Finding(Verdict.NOT_VERIFIED, count, message=why)
-    what += taking(hook, _few(bench, hook, count))
+    what += taking(hook, _few(bench, hook, count), SOME)
     return failed(f"after {count} calls {what}", count)
 
 

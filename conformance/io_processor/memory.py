@@ -176,7 +176,7 @@ def _judged(load: _Load, *, most: int, first: int) -> Finding:
             bounded = passed(load.served, load.served)
             return attrs.evolve(bounded, message=said, case=load.case)
         if load.left_open <= KEPT:
-            said += taking(load.plugin.plugin, partial(load.serve, SOME, LONGEST))
+            said += taking(load.plugin.plugin, partial(load.serve, SOME, LONGEST), SOME)
         return failed(said, load.served, case=load.case)
     return passed(load.served, load.served)
 

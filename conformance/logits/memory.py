@@ -185,7 +185,7 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
             what = _with_values(requests, serve, grew) if requests.places else grew
         if what:
             case = {"varied": _varied(requests)} if requests.places else None
-            what += taking(plugin, partial(serve, FIRST, [], True))  # noqa: FBT003 - with apply
+            what += taking(plugin, partial(serve, FIRST, [], True), FIRST)  # noqa: FBT003 - with apply
             return failed(f"after {count} requests {what}", count, acted, case=case)
         # Ranks of a pipeline but the last, and batches of greedy requests, never get to ``apply``.
         given, sizes = [], sizes[-1:]
@@ -193,7 +193,7 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
             serve(count // IDLE, given, False)  # noqa: FBT003 - without apply
             sizes.append(size_of(plugin))
         if what := kept(given, names, KEPT) or growing(sizes, count // IDLE):
-            what += taking(plugin, partial(serve, FIRST, [], False))  # noqa: FBT003 - without apply
+            what += taking(plugin, partial(serve, FIRST, [], False), FIRST)  # noqa: FBT003 - without apply
             return failed(f"after {len(given)} requests without apply {what}", count, acted)
     return passed(count, acted)
 

@@ -360,10 +360,11 @@ class Drawing:
     @cached_property
     def before(self) -> SearchStrategy[str]:
         """Draws text before a marker, which tells that it is over: it may end as markers begin."""
-        if not self.format.marked:
+        edges = self._edges() if self.format.marked else ()
+        if not edges:
             return self.content
-        ends = st.sampled_from((*self._edges(), *self._beginnings()))
-        cut_off = st.builds("I say {}{}".format, self._words, ends)
+        # A model may well write "<", and no more of a marker than that.
+        cut_off = st.builds("I say {}{}".format, self._words, st.sampled_from(edges))
         return self.content | self._unmarked(cut_off)
 
     @cached_property

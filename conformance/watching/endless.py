@@ -64,7 +64,7 @@ def endless(plugin: object, serve: Callable[[], int]) -> str | None:
     return None
 
 
-def taking(plugin: object, serve: Callable[[], object]) -> str:
+def taking(plugin: object, serve: Callable[[], object], count: int) -> str:
     """Say which container of a plugin that grows takes in most; empty where none is seen.
 
     What the plugin raises then is nothing new.
@@ -72,6 +72,7 @@ def taking(plugin: object, serve: Callable[[], object]) -> str:
     Args:
         plugin: what has served requests.
         serve: serves some more.
+        count: how many.
 
     """
     before = _lengths(plugin, every=True)
@@ -85,8 +86,9 @@ def taking(plugin: object, serve: Callable[[], object]) -> str:
     }
     if not grown:
         return ""
-    value, length = after[max(grown, key=lambda key: grown[key])]
-    return f"; {_described(plugin, value)} has {length} entries by now"
+    most = max(grown, key=lambda key: grown[key])
+    what = _described(plugin, after[most][0])
+    return f"; {what} has {grown[most]} more entries after the next {count} requests"
 
 
 def _described(plugin: object, value: object) -> str:
