@@ -141,6 +141,17 @@ def _within(device: torch.device) -> torch.Tensor:
         return torch.zeros(8)
 
 
+def test_refuses_where_vllm_pins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runner for CPUs puts a method in the place of torch's, and finds it there again."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    theirs = torch.Tensor.pin_memory
+
+    with pytest.raises(PretenceError):
+        _called(REFUSED_UNTOLD["pinning what is there"])
+
+    assert torch.Tensor.pin_memory is theirs
+
+
 @pytest.mark.parametrize("case", [*REFUSED, *REFUSED_UNTOLD])
 def test_refuses(case: str) -> None:
     """An operation that torch refuses on a GPU raises, and says what torch would."""

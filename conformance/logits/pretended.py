@@ -20,8 +20,8 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -127,7 +127,7 @@ class _Calls(TorchFunctionMode):
             return self._array(func, args, kwargs, caller)
         if func in _MOVES:
             return self._moved(func, args, kwargs)
-        if func is torch.Tensor.pin_memory:
+        if func is _PIN:
             if self.places.of(args[0]) is Place.DEVICE and caller is not None:
                 raise DeviceError(
                     "pin_memory() is asked of a tensor of the GPU", None, pinning.REFUSED
@@ -270,7 +270,10 @@ _WRITTEN_IN_PYTHON = types.FunctionType
 _MOVES = frozenset((torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda))
 _CASTS = frozenset((torch.Tensor.type, torch.Tensor.type_as))
 _ARRAYS = frozenset((torch.Tensor.numpy, torch.Tensor.__array__))
-_SPECIAL = _MOVES | _CASTS | _ARRAYS | {torch.Tensor.pin_memory}
+#: Torch's own: vLLM's runner for CPUs puts another one in its place, which no mode sees.
+_PIN = torch._C.TensorBase.pin_memory  # noqa: SLF001 - it has no public name
+
+_SPECIAL = _MOVES | _CASTS | _ARRAYS | {_PIN}
 
 #: What properties of a tensor on the GPU say.
 _ANSWERS: Mapping[Any, object] = {
@@ -279,6 +282,19 @@ _ANSWERS: Mapping[Any, object] = {
     torch.Tensor.is_cpu.__get__: False,
     torch.Tensor.get_device: 0,
 }
+
+
+@contextmanager
+def _own_pinning() -> Iterator[None]:
+    """Have tensors pinned by torch's own method within the block."""
+    replaced = vars(torch.Tensor).get("pin_memory")
+    if replaced is not None:
+        del torch.Tensor.pin_memory
+    try:
+        yield
+    finally:
+        if replaced is not None:
+            torch.Tensor.pin_memory = replaced
 
 
 def _outside() -> FrameType | None:
@@ -339,7 +355,7 @@ class Accelerator:
             self.put(*tensors(argument if whole else dict(vars(argument))))
         operations = Operations(self.places)
         try:
-            with operations, _Calls(operations, self.owns):
+            with _own_pinning(), operations, _Calls(operations, self.owns):
                 result = function(*arguments)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the plugin raises
             # What it lacks here, it has on a GPU: nobody is to draw conclusions from its traceback.
