@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from conformance.parser.bench import Bench
+from conformance.parser.bench import HANGS, Bench
 from conformance.parser.messages import quoted
 from conformance.watching.interruption import PluginHung
 
@@ -126,7 +126,10 @@ def brief(what: str, function: Callable[[], Any]) -> float:
 
     """
     began = time.thread_time()
-    function()
+    try:
+        function()
+    except PluginHung:
+        raise PluginHung(what, HANGS) from None  # what repeats says more than a long answer
     took = time.thread_time() - began
     if took > STALL:
         raise PluginHung(what, STALL)
