@@ -5,12 +5,9 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    "<tool_calls><tool_call>get_weather</tool_call><tool_call>f<arg_key>city</arg_key><arg_value>[]</arg_value></tool_call></tool_calls>",
+    "<tool_calls><tool_call>get_weather</tool_call><tool_call>get_weather</tool_call><tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value></tool_call></tool_calls>",
 ]
-TOOLS = [
-    {"type": "function", "function": {"name": "get_weather"}},
-    {"type": "function", "function": {"name": "f"}},
-]
+TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens([
     "<tool_calls>",
@@ -38,5 +35,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8904f2fd691c06b7', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-9b5abc5c33f13280', name='f', arguments='{"city": "[]"}')])
-# '<tool_calls><tool_call>get_weather</tool_call><tool_call>f<arg_key>city</arg_key><arg_value>[]</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-a4a67e8bd7bf581e', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>f', 'arguments': '{"city": "[]"}'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-998c89fee02ff071', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-aca9caa9702ef07c', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-a4250fb5b9200fd2', name='get_weather', arguments='{"city": "xy"}')])
+# '<tool_calls><tool_call>get_weather</tool_call><tool_call>get_weather</tool_call><tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-a617bf314e8b2bce', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>get_weather</tool_call><tool_call>get_weather', 'arguments': '{"city": "xy"}'}}]}

@@ -29,8 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8b4f3fbed36124b1', name='get_weather', arguments='{"city": "", "limit": 0}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-88e1fa8e362ca90a', name='get_weather', arguments='{"city": "", "limit": 0}')])
 # '<tool_calls>[\n{"name": "get_weather", "arguments": {"' -> None
-# 'city' -> {'tool_calls': [{'id': 'chatcmpl-tool-bc511601738715a2', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# 'city' -> {'tool_calls': [{'id': 'chatcmpl-tool-b00156754e553f43', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '": "' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{"city": "'}}]}
 # '", "limit": 0}}\n]</tool_calls>' -> {'tool_calls': [{'index': 0, 'function': {'arguments': ', "limit": 0'}}]}

@@ -1,10 +1,14 @@
-"""tool-parser:apertus, TP-05: Where an answer is cut makes no difference."""
+"""tool-parser:apertus, TP-04: Streamed token by token, an answer says the same."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = ["Let me look. <|tools_prefix|>", '[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>']
+DELTAS = [
+    "It is < 3, and <",
+    '<|tools_prefix|>[{"get_weather": ',
+    '{"city": "Paris"}}]<|tools_suffix|>',
+]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens(["<|tools_prefix|>", "<|tools_suffix|>"])
@@ -24,6 +28,7 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, 'Let me look.', [FunctionCall(id='chatcmpl-tool-8f7724ca334d11ae', name='get_weather', arguments='{"city": "Paris"}')])
-# 'Let me look. <|tools_prefix|>' -> None
-# '[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-94bc74567199c3ba', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"city": "Paris"}'}}]}
+# whole: (None, 'It is < 3, and <', [FunctionCall(id='chatcmpl-tool-858c7526e3a0c5fc', name='get_weather', arguments='{"city": "Paris"}')])
+# 'It is < 3, and <' -> {'content': 'It is < 3, and '}
+# '<|tools_prefix|>[{"get_weather": ' -> None
+# '{"city": "Paris"}}]<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-87344bfbaacb53ce', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"city": "Paris"}'}}]}
