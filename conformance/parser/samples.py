@@ -364,7 +364,7 @@ class Drawing:
         if not edges:
             return self.content
         # A model may well write "<", and no more of a marker than that.
-        cut_off = st.builds("I say {}{}".format, self._words, st.sampled_from(edges))
+        cut_off = st.builds("I think that {}{}".format, self._words, st.sampled_from(edges))
         return self.content | self._unmarked(cut_off)
 
     @cached_property
