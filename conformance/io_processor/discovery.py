@@ -107,7 +107,7 @@ def read_of(bench: Bench, given: Iterable[Any]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def starter(keys: Iterable[str], *, taken: Any = None, model: bool = False) -> str:  # noqa: ANN401 - JSON values
+def starter(keys: Iterable[str], *, taken: object = None, model: bool = False) -> str:
     """Return a profile to start from.
 
     Args:
@@ -124,15 +124,16 @@ def starter(keys: Iterable[str], *, taken: Any = None, model: bool = False) -> s
     return f"[io-processor]\n{named}valid = [ {first}, {data} ]\ninvalid = [ {{}} ]\n"
 
 
-def _toml(value: Any) -> str:  # noqa: ANN401 - JSON values
+def _toml(value: object) -> str:
     """Return a value as an inline one of TOML; what that does not have is to be filled in."""
     if isinstance(value, dict):
-        names = {key: key if _BARE_KEY.fullmatch(key) else json.dumps(key) for key in value}
+        names = {key: key if _BARE_KEY.fullmatch(key) else _toml(key) for key in value}
         each = (f"{name} = {_toml(value[key])}" for key, name in names.items())
         return f"{{ {', '.join(each)} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    return '"..."' if value is None else json.dumps(value)
+    # An escaped pair of surrogates is JSON, and no TOML.
+    return '"..."' if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _drawn(values: Any, seed: int) -> list[Any]:  # noqa: ANN401 - a list or a strategy

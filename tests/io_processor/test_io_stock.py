@@ -186,7 +186,7 @@ def test_a_starter_is_a_profile() -> None:
 
 def test_a_starter_has_the_data_that_were_taken() -> None:
     """They stand first, and the second ones are the author's to fill in."""
-    taken = {"a key": 'a "text"', "list": [1, 0.5, {"on": True, "off": None}]}
+    taken = {"a key": 'a "text" 😀', "é": 1, "list": [1, 0.5, {"on": True, "off": None}]}
     section = tomllib.loads(discovery.starter((), taken=taken, model=True))["io-processor"]
 
     filled = {"on": True, "off": "..."}
