@@ -111,7 +111,7 @@ def demonstrated(
         found = first_failing(untouched, case, list(candidates), limit=limit)
     except Ended:
         pass
-    except Exception:  # noqa: BLE001 - it is the failure that counts
+    except Exception:  # noqa: BLE001 - a failure is reported, with or without a program
         traceback.print_exc()
     return {**case["counterexample"], **(found or {})}
 

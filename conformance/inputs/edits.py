@@ -71,16 +71,21 @@ def plainer(history: History) -> Iterator[History]:
     losing = [index for index, step in enumerate(history) if step.lost]
     if len(losing) > 1:
         # Without one of them the others may come too late for what a request has computed.
-        yield tuple(attrs.evolve(step, chunk=(), lost=()) for step in history)
+        yield without(history, "chunk", "lost")
     for index, step in enumerate(history):
         if step.lost:
-            whole = [attrs.evolve(each, chunk=()) for each in history]
+            whole = [*without(history, "chunk")]
             whole[index] = attrs.evolve(whole[index], lost=())
             yield tuple(whole)
     for name in ("chunk", "rest", "draft"):
         if any(getattr(step, name) for step in history):
-            without: dict[str, Any] = {name: ()}
-            yield tuple(attrs.evolve(step, **without) for step in history)
+            yield without(history, name)
+
+
+def without(history: History, *events: str) -> History:
+    """Return a history in whose steps none of these things happens, such as ``chunk``."""
+    changes: dict[str, Any] = dict.fromkeys(events, ())
+    return tuple(attrs.evolve(step, **changes) for step in history)
 
 
 def unordered(history: History, most: int) -> History:

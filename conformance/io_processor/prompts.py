@@ -66,7 +66,7 @@ def refused(bench: Bench) -> Refused | None:
 
 
 def needed(bench: Bench, data: object) -> str | None:
-    """Say what model the prompts of data need, where it is none of the harness's own."""
+    """Say which model the prompts of data need, if the harness has none that will do."""
     found = _refused(bench, data)
     return found.message if found is not None and found.needs else None
 

@@ -60,7 +60,7 @@ class Stock:
         return sorted(found, key=lambda index: (self.prompts[index], index))
 
 
-def _apart(data: Any, other: Any) -> Any:  # noqa: ANN401 - JSON values
+def _apart(data: object, other: object) -> object:
     """Return what of an object is not the same in another one, and of anything else all."""
     if not isinstance(data, dict) or not isinstance(other, dict) or other.keys() - data.keys():
         return data

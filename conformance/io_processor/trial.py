@@ -57,7 +57,7 @@ class Questions:
     no_longer: Callable[[Trial], Finding | None]
     #: That prompts depend on earlier requests, though every request has a new instance.
     outliving: Callable[[Trial], Finding | None]
-    #: What model the prompts of data need, where it is none of the harness's own.
+    #: Which model the prompts of data need, if the harness has none that will do.
     needs: Callable[[Bench, Any], str | None]
     #: The method that gives the parameters of a request.
     asks: Callable[[Watched, Bench], Callable[[], object]]

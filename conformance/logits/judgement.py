@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-import attrs
-
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.generations import named
 from conformance.inputs import edits, history
@@ -211,9 +209,7 @@ def _failing_in_parts(trial: Trial) -> dict[Shape, Example]:
 def _wholly(trial: Trial, whole: Shape, failing: Iterable[Example]) -> bool:
     """Tell whether one of these fails as well where all of a prompt is computed in one step."""
     rule, run = trial.contract.strata.owner(whole), trial.contract.strata.run
-    histories = (
-        tuple(attrs.evolve(step, chunk=()) for step in example.history) for example in failing
-    )
+    histories = (edits.without(example.history, "chunk") for example in failing)
     return any(rule in run(trial.bench, whole, each).rules() for each in histories)
 
 

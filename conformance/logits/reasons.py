@@ -49,7 +49,7 @@ def blocked(trial: Trial) -> Reason:
 
 
 def unknown_rows(trial: Trial, rule: str, failing: Sequence[Example]) -> Reason | None:
-    """Return why nobody knows what the rows should be that break a rule, if so."""
+    """Return why the rows that break a rule cannot be judged, or None."""
     if all(_only_rows(example, rule) for example in failing) and trial.random:
         return waits(trial, [trial.contract.steady])
     troubles = (each for example in failing for each in example.troubles())
@@ -72,7 +72,7 @@ def against_a_pass(trial: Trial, shape: Shape | None, examples: Sequence[Example
     faulty = [example for example in examples if example.played.faults]
     kinds = {trouble.kind for example in faulty for trouble in example.played.faults}
     if (kinds if shape else kinds & trial.contract.strata.blocking) or not examples:
-        # Not about this rule, yet nobody knows what would have come after.
+        # It is not about this rule, but what would have come after it is unknown.
         return waits(trial, sorted({owner for example in faulty for owner in example.rules()}))
     if not trial.parameters.on:
         return trial.unknown_switch()

@@ -35,7 +35,7 @@ def attempted(engine: MultiModalEngine, requests: Sequence[Request]) -> list[Res
 
 @attrs.define(eq=False)
 class Asked(Generic[_Prompt]):
-    """Prompts of one engine, and what each is answered when nobody else asks."""
+    """Prompts of one engine, and what each is answered alone."""
 
     ledger: Ledger
     prompts: list[_Prompt]

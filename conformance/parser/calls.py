@@ -195,7 +195,7 @@ def asked(bench: Bench, text: str, says: Message) -> Iterator[Asked]:
 
 
 def _misread(bench: Bench, asks: Asked) -> str | None:
-    """Say what the parser makes else of an answer than its request wants, or return None."""
+    """Say how the parser misreads an answer, by what its request wants, or return None."""
     for way, _, found in bench.wishing(asks.wish).ways(bench.answer(asks.text)):
         if not any(found.same(each) for each in asks.expected):
             # What vLLM's base class, which reads nothing itself, would not get of this release

@@ -12,10 +12,10 @@ import gc
 import os
 import resource
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 import attrs
 
@@ -88,11 +88,10 @@ class Descriptors:
         if event != "open" or not isinstance(number := arguments[0], int):
             return
         if number in self._copies and not self._lost(number):
-            self._opened[int(number)] = innermost(_frames(sys._getframe()), self._path)  # noqa: SLF001 - there is no other
+            self._opened[int(number)] = innermost(_stack(), self._path)
 
 
-def _frames(frame: FrameType | None) -> Iterator[tuple[str, int]]:
-    """Yield file and line of a frame and of those that called it."""
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
+def _stack() -> Iterator[tuple[str, int]]:
+    """Yield file and line of what is being called, the innermost first."""
+    for frame, line in traceback.walk_stack(sys._getframe()):  # noqa: SLF001 - there is no other
+        yield frame.f_code.co_filename, line
