@@ -105,11 +105,8 @@ class Shape:
 class _Drawn:
     """What is known of the requests of a history that is being drawn."""
 
-    shape: Shape
-    choices: SearchStrategy[Choice]
-    words: Words
     total: int  #: steps
-    life: int  #: steps that outlive what a request was told
+    index: int = 0  #: of the step
     requests: dict[str, Request] = attrs.field(factory=dict)
     #: Live requests, in joining order, with the tokens that are still to be computed.
     prefill: dict[str, int] = attrs.field(factory=dict)
@@ -117,25 +114,49 @@ class _Drawn:
     away: tuple[str, ...] = ()  #: preempted in the step before
 
 
+@attrs.define
+class _Drawing:
+    """How the histories of a shape are drawn.
+
+    Its strategies are made once: Hypothesis looks through each new one, which takes longer than
+    to draw from it. So they find the history that is being drawn here, and not in an argument.
+    """
+
+    shape: Shape
+    choices: SearchStrategy[Choice]
+    words: Words
+    life: int  #: steps that outlive what a request was told
+    lengths: SearchStrategy[int] = attrs.field(init=False)
+    steps: SearchStrategy[Step] = attrs.field(init=False)
+    first: SearchStrategy[int] = attrs.field(init=False)  #: how many join in the first step
+    requests: SearchStrategy[Request] = attrs.field(init=False)
+    drawn: _Drawn = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        steps = self.shape.steps
+        # Mostly long, since little happens in the first steps; the simplest is still the shortest.
+        self.lengths = st.sampled_from((*range(1, steps + 1), *(steps - 1, steps) * steps))
+        self.first = st.integers(1, self.shape.first)
+        self.steps, self.requests = _steps(self), _requests(self)
+
+
 @st.composite
-def histories(
-    draw: DrawFn, shape: Shape, choices: Sequence[Choice], words: Words, life: int
-) -> History:
+def histories(draw: DrawFn, drawing: _Drawing) -> History:
     """Generate histories of a shape.
 
     Draws are few and small integers, each simplest at zero,
     so that generation is fast and a failing history shrinks to a few plain steps.
     """
-    # Mostly long, since little happens in the first steps; the simplest is still the shortest.
-    counts = (*range(1, shape.steps + 1), *(shape.steps - 1, shape.steps) * shape.steps)
-    total = draw(st.sampled_from(counts))
-    drawn = _Drawn(shape, st.sampled_from(choices), words, total, life)
-    return tuple(draw(_steps(drawn, index)) for index in range(drawn.total))
+    total = draw(drawing.lengths)
+    drawing.drawn = _Drawn(total)
+    return tuple(draw(drawing.steps) for _ in range(total))
 
 
 @st.composite
-def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
-    shape, requests, prefill, outputs = drawn.shape, drawn.requests, drawn.prefill, drawn.outputs
+def _steps(draw: DrawFn, drawing: _Drawing) -> Step:
+    shape, drawn = drawing.shape, drawing.drawn
+    requests, prefill, outputs, index = drawn.requests, drawn.prefill, drawn.outputs, drawn.index
+    drawn.index += 1
     # In the middle third those that are not greedy leave, and ``apply`` is not called.
     idling = shape.greedy and 3 * index // drawn.total == 1
     random = [name for name in prefill if idling and not requests[name].greedy]
@@ -144,9 +165,8 @@ def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
     for name in finish:
         del prefill[name]
     join: list[Request] = []
-    for _ in range(_draw_joins(draw, shape, index, len(prefill), len(finish))):
-        name = _name(len(requests))
-        request = draw(_requests(shape, name, drawn.choices, drawn.words))
+    for _ in range(_draw_joins(draw, drawing, index, len(prefill), len(finish))):
+        request = draw(drawing.requests)
         if shape.greedy:
             request = attrs.evolve(request, greedy=idling or draw(st.booleans()))
         join.append(request)
@@ -174,10 +194,10 @@ def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
     drafts = _draw_drafts(draw, running) if shape.draft else {}
     repeat = 1
     if shape.repeat and not (finish or pause or chunk or lost) and index:
-        longest = drawn.words.longest
+        longest = drawing.words.longest
         repeats = (1, 2, 3, 4) + ((longest + 1, longest + 4) if longest else ())
         # Whoever takes over a row has to outlive what was left there.
-        repeats += (drawn.life,) if drawn.life and shape.finish == "replaced" else ()
+        repeats += (drawing.life,) if drawing.life and shape.finish == "replaced" else ()
         repeat = repeats[draw(upto(len(repeats) - 1))]
         for name in running:
             outputs[name] += repeat - 1
@@ -187,11 +207,10 @@ def _steps(draw: DrawFn, drawn: _Drawn, index: int) -> Step:
 
 
 @st.composite
-def _requests(
-    draw: DrawFn, shape: Shape, name: str, choices: SearchStrategy[Choice], words: Words
-) -> Request:
-    prompt, outputs = draw_tokens(draw, words, shape.shortest, shape.prompt)
-    return Request(name, prompt, draw(choices), outputs=outputs)
+def _requests(draw: DrawFn, drawing: _Drawing) -> Request:
+    shape, name = drawing.shape, _name(len(drawing.drawn.requests))
+    prompt, outputs = draw_tokens(draw, drawing.words, shape.shortest, shape.prompt)
+    return Request(name, prompt, draw(drawing.choices), outputs=outputs)
 
 
 def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]:
@@ -238,9 +257,10 @@ def _draw_drafts(draw: DrawFn, running: Sequence[str]) -> dict[str, int]:
     return {name: count for name, count in guesses.items() if count}
 
 
-def _draw_joins(draw: DrawFn, shape: Shape, index: int, live: int, finished: int) -> int:
+def _draw_joins(draw: DrawFn, drawing: _Drawing, index: int, live: int, finished: int) -> int:
+    shape = drawing.shape
     if index == 0:
-        return draw(st.integers(1, shape.first))
+        return draw(drawing.first)
     if shape.finish == "replaced":
         return finished
     if not shape.join_later or (finished and shape.finish in ("stack", "alone")):
@@ -267,7 +287,7 @@ def strategy(
         life: steps that outlive what a request was told; 0 where it was told nothing.
 
     """
-    return histories(shape, tuple(choices), words, life)
+    return histories(_Drawing(shape, st.sampled_from(tuple(choices)), words, life))
 
 
 def shows(shape: Shape, history: History) -> bool:
