@@ -34,8 +34,8 @@ ENDURES = "IO-38"
 _BY_HAND = 2_000
 
 SPARED = (
-    "a server that runs already is sent what its profile names alone: --server-hostile sends it "
-    "odd requests, too"
+    "a server that runs already is sent valid and invalid requests alone, as the profile names "
+    "them: --server-hostile sends it variations of them, and odd ones, too"
 )
 
 

@@ -95,8 +95,7 @@ class Trial(IOProcessorTrial):
 
     def run(self) -> None:
         """Ask the server in every way, alone and among many."""
-        spared = not (self.opening.settings.server_hostile or self._is_own)
-        explored = hostile.Explored() if spared else self.explored()
+        explored = hostile.Explored() if self._spared else self.explored()
         if not self.healthy(loads=live.LOADS, how="with --io-processor-plugin"):
             return
         self.ledger.saw(live.LOADS)
@@ -109,7 +108,7 @@ class Trial(IOProcessorTrial):
             self.ledger.fail(live.SURVIVES, death)
             return
         self.ledger.saw(live.SURVIVES)
-        if spared:
+        if self._spared:
             self.ledger.out_of_reach[hostile.ENDURES] = hostile.SPARED
         else:
             hostile.in_server(
@@ -122,12 +121,14 @@ class Trial(IOProcessorTrial):
             )
 
     @property
-    def _is_own(self) -> bool:
-        return isinstance(self.server, Server)
+    def _spared(self) -> bool:
+        """Whether the server may be in use: it gets what the profile names alone."""
+        return not (self.opening.settings.server_hostile or isinstance(self.server, Server))
 
     @property
     def _valid(self) -> Sequence[Any]:
-        return self.bench.stock.valid
+        stock = self.bench.stock
+        return stock.valid[: stock.given] if self._spared else stock.valid
 
     def _answered(self, client: Client) -> None:
         """Valid requests are answered, and the same by the OpenAI client and over plain REST."""

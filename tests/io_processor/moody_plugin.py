@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from vllm.plugins.io_processors.interface import IOProcessor
@@ -25,6 +27,7 @@ class Moody(IOProcessor[dict[str, Any], list[int]]):
     def parse_data(self, data: object) -> dict[str, Any]:
         """Take whatever it is."""
         assert isinstance(data, dict)
+        sys.stderr.write(f"parse_data: {json.dumps(data)}\n")  # to the server's log
         _raise("parse_data", data)
         return data
 

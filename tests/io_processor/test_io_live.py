@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 from old_hosts import certified, failures
-from support import DEFECTIVE_IO, ROOT, certify, gallery
+from support import DEFECTIVE_IO, ROOT, Specimen, certify, gallery
 
 from conformance.engine.pooling_models import tiny_embedding
 from conformance.engine.server import Server
@@ -101,9 +102,14 @@ def test_a_plugin_that_is_not_installed_is_named(zygote: Zygote, tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the server's output goes."""
+    return tmp_path_factory.mktemp("server") / "server.log"
+
+
+@pytest.fixture(scope="module")
+def client(log: Path) -> Iterator[Client]:
     """Serve a plugin that does what it is asked for."""
-    log = tmp_path_factory.mktemp("server") / "server.log"
     with Server.start(
         tiny_embedding(),
         log=log,
@@ -187,3 +193,26 @@ def test_a_failure_comes_with_its_curl_line(client: Client, tmp_path: Path) -> N
     )
 
     assert '"data":[' in done.stdout
+
+
+@pytest.mark.server
+def test_a_running_server_gets_what_the_profile_names_alone(
+    zygote: Zygote, client: Client, log: Path, tmp_path: Path
+) -> None:
+    """It may be in use: variations of valid requests, and odd ones, are for servers of our own."""
+    invalid = {**VALID, "where": "parse_data", "error": "ValueError"}
+    profile = {"valid": [VALID], "invalid": [invalid]}
+    moody = Specimen(f"{HERE / 'moody_plugin.py'}:Moody", None, profile, generation="io/data")
+    before = len(log.read_text("utf-8"))
+
+    results = certify(zygote, moody, tmp_path, evidence=(Evidence.SERVER,), server_url=client.url)
+
+    parsed = [
+        json.loads(line.split("parse_data:")[1])
+        for line in log.read_text("utf-8")[before:].splitlines()
+        if "parse_data:" in line
+    ]
+    assert VALID in parsed
+    assert [data for data in parsed if data not in (VALID, invalid)] == []
+    assert results["IO-07"].verdict is Verdict.PASS, results["IO-07"].message
+    assert results["IO-38"].out_of_reach
