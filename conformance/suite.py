@@ -51,6 +51,10 @@ class Trial(Protocol):
         """End what the trial has started: processes, engines, servers, temporary files."""
 
 
+#: As many rules, at most, are few: what only others need is not done beforehand.
+FEW_RULES = 3
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Opening:
     """What a trial is opened with."""

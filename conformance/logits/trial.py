@@ -35,14 +35,11 @@ from conformance.logits.played import Kind
 from conformance.logits.sharing import shares_nothing
 from conformance.logits.sweeps import Example
 from conformance.settings import Budget
-from conformance.suite import Opening
+from conformance.suite import FEW_RULES, Opening
 from conformance.verdict import Cause, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import CALL_LIMIT, PluginHung
 from conformance.watching.loading import Observer
 from conformance.watching.untouched import Errands
-
-#: As many rules, at most, need less than all strata; then these are not played beforehand.
-FEW_RULES = 3
 
 
 def _sharing(trial: Trial) -> Finding:

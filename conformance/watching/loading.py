@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What loading a plugin does to a process: in one of its own, which then ends as Python ends.
 
-The process is forked before the plugin is imported, and works while the trial does.  It imports
-the plugin, makes two instances, lets go of them, and says what is other than it was; where it has
-threads or children left it ends, and it is watched what stays.
+The process is forked before the plugin is imported, and works while the trial does; where few rules
+are asked for, it waits until its own is.  It imports the plugin, makes two instances, lets go of
+them, and says what is other than it was; where it has threads or children left it ends, and it is
+watched what stays.
 """
 
 from __future__ import annotations
@@ -60,13 +61,15 @@ class Loading:
 
 @attrs.define
 class Observer:
-    """The process that finds out; it is at work from the beginning."""
+    """The process that finds out, once it is begun."""
 
     _connection: Connection
     _pid: int
     _poll: Callable[[float], bool]
     _receive: Callable[[], Any]
-    _found: Loading | None = None
+    _begin: Callable[[Any], None]
+    _begun: bool = attrs.field(init=False, default=False)
+    _found: Loading | None = attrs.field(init=False, default=None)
 
     @classmethod
     def fork(cls, target: Target, maker: Maker | None, mend: Mend | None = None) -> Observer:
@@ -76,19 +79,28 @@ class Observer:
         """
         mine, theirs = multiprocessing.Pipe()
         # As they are now: a plugin may replace the methods of a class.
-        send, receive, poll = theirs.send, mine.recv, mine.poll
+        send, receive, poll, begin = theirs.send, mine.recv, mine.poll, mine.send
         if (pid := os.fork()) == 0:
             try:
                 alone()
                 mine.close()
+                theirs.recv()
                 send(_observe(target, maker, mend))
             finally:
                 os._exit(0)
         theirs.close()
-        return cls(mine, pid, poll, receive)
+        return cls(mine, pid, poll, receive, begin)
+
+    def begin(self) -> None:
+        """Have it find out, while whoever asked does something else."""
+        if not self._begun:
+            self._begun = True
+            with suppress(OSError):  # that it has ended is noticed when it is asked
+                self._begin("begin")
 
     def found(self, limit: float) -> Loading | None:
         """Return what was found, or None where that takes longer."""
+        self.begin()
         end = time.monotonic() + limit
         while self._found is None:
             try:
@@ -102,8 +114,11 @@ class Observer:
         return self._found
 
     def notes(self, limit: float) -> dict[str, Any] | None:
-        """Return what a certificate says about it, beside the verdict; see :meth:`found`."""
-        found = self.found(limit)
+        """Return what a certificate says about it, beside the verdict; see :meth:`found`.
+
+        Where nobody has asked what loading does, that is nothing.
+        """
+        found = self.found(limit) if self._begun else None
         if found is None or not found.effects:
             return None
         says = [process_effects.sentence(effect) for effect in found.effects]

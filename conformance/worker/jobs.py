@@ -33,7 +33,7 @@ from conformance.plugin.profile import Profile
 from conformance.plugin.target import Plugin, Target
 from conformance.rules import Evidence
 from conformance.settings import Settings, UsageError
-from conformance.suite import Opening, Replayed, Suite, Trial, unreadable
+from conformance.suite import FEW_RULES, Opening, Replayed, Suite, Trial, unreadable
 from conformance.verdict import RuleResult
 from conformance.watching import interruption, loading
 from conformance.watching.elsewhere import Elsewhere
@@ -76,6 +76,8 @@ def trial(
     if own and suite.imports_in_server and unchanged:
         hold()
     observer = _observer(suite, plugin, settings, model=model, evidence=evidence, problems=problems)
+    if observer and len(rules) > FEW_RULES:
+        observer.begin()
 
     def opening() -> Trial:
         cls = _class(plugin, suite, problems)
@@ -114,28 +116,38 @@ def trial(
         suite.serves,
         _invents_tokenizer(plugin, settings),
     )
+    # The second comes from a caller that was killed.
     try:
-        try:
-            guarded.open()
-        except (UsageError, LoadFailure) as error:
-            receive()
-            send(error)
-            return
-        patience = 0.0  # who asks early asks again
-        while True:
-            rule = receive()
-            if rule == "context":
-                send(_context(guarded.opened, evidence, observer, patience))
-                patience = loading.NOTES_LIMIT
-                continue
-            send(guarded.check(rule))
-    except (EOFError, ConnectionResetError):  # the second from a caller that was killed
-        pass
+        with suppress(EOFError, ConnectionResetError):
+            _answer(guarded, receive, send, partial(_context, evidence=evidence, observer=observer))
     finally:
         if observer is not None:
             observer.close()
         guarded.close()
         held.let_go()
+
+
+def _answer(
+    guarded: Guarded,
+    receive: Callable[[], Any],
+    send: Callable[[object], None],
+    context: Callable[[Trial, float], Mapping[str, Any]],
+) -> None:
+    """Open a trial, and answer what is asked of it."""
+    try:
+        guarded.open()
+    except (UsageError, LoadFailure) as error:
+        receive()
+        send(error)
+        return
+    patience = 0.0  # who asks early asks again
+    while True:
+        rule = receive()
+        if rule == "context":
+            send(context(guarded.opened, patience))
+            patience = loading.NOTES_LIMIT
+            continue
+        send(guarded.check(rule))
 
 
 def _section(profile: Profile, interface: str) -> Mapping[str, Any]:
@@ -352,7 +364,7 @@ def _target(plugin: Plugin) -> Target:
 
 
 def _context(
-    opened: Trial, evidence: Evidence, observer: Observer | None, patience: float
+    opened: Trial, patience: float, *, evidence: Evidence, observer: Observer | None
 ) -> dict[str, Any]:
     """Return what a certificate says about where and with what the rules were tried.
 
