@@ -6,23 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-
 from conformance.multimodal.modality.runtime import runtime
+from conformance.multimodal.processor.answers import Answer
 from conformance.watching.interruption import PluginExited, in_call, limited
-
-
-@attrs.frozen(eq=False)
-class Answer:
-    """What came of a call: a value, or what was raised."""
-
-    value: Any = None
-    error: Exception | None = None
-
-    @property
-    def good(self) -> bool:
-        """Whether nothing was raised."""
-        return self.error is None
 
 
 def ask(what: str, function: Callable[..., Any], *arguments: object) -> Answer:

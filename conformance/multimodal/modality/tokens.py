@@ -15,11 +15,12 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import shape, tables
 from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.calls import Answer, ask, refused
+from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.stock import Sample, drawn
 from conformance.multimodal.modality.trial import Trial
+from conformance.multimodal.processor.answers import Answer
 from conformance.search import ITEMS as EFFORT
 from conformance.search import smallest
 from conformance.verdict import Verdict
