@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -158,19 +159,19 @@ def _probed() -> Absences:
 
     settings = Settings(targets=(), python_path=tuple(sys.path))
     found: Absences = {each.name: {} for each in TABLE}
-    zygote = start_zygote()
-    try:
-        zygote.wait_ready()
-        with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as name:
-            folder = Path(name)
+    with (
+        tempfile.TemporaryDirectory(prefix="vllm-conformance-") as name,
+        contextlib.closing(start_zygote()) as zygote,
+    ):
+        folder = Path(name)
+        try:
+            zygote.wait_ready()
             fork = Trials(settings, zygote, folder, at_once=1, contexts={}).fork
             for generation in sorted(LOGITS):
                 for configuration, reason in absences(
                     generation, settings, fork=fork, folder=folder, model=str(tiny_llama())
                 ):
                     found[configuration][generation] = reason
-    except ZygoteFailed as error:
-        raise HarnessError(str(error)) from None
-    finally:
-        zygote.close()
+        except ZygoteFailed as error:
+            raise HarnessError(str(error)) from None
     return found
