@@ -311,11 +311,7 @@ def _show(console: Console, document: dict[str, Any], folder: Path) -> None:
             f"  {surroundings}",
         )
     )
-    table = open_table()
-    for column in ("rule", "verdict"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("tested", justify="right", no_wrap=True)
-    table.add_column("title", overflow="fold", ratio=1)
+    table = open_table("rule", "verdict", "tested", "title")
     for rule in document["rules"]:
         verdict = Verdict(rule["verdict"])
         title = Text(rule["title"])
