@@ -47,10 +47,6 @@ class Trial(Simulation):
         """Take an item that was parsed, or not, through the other methods."""
         return finished(plugin, found.item, config) if found.good else found
 
-    def finish_item(self, plugin: object, item: object, config: object) -> Served:
-        """Take an item through the other methods."""
-        return finished(plugin, item, config)
-
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
         return {"profile": self.bench.document()}
