@@ -33,11 +33,6 @@ ENDURES = "IO-38"
 #: Characters of the longest command that a message shows.
 _BY_HAND = 2_000
 
-SPARED = (
-    "a server that runs already is sent what its profile names alone: --server-hostile sends it "
-    "odd requests, too"
-)
-
 
 @attrs.frozen
 class Explored:
