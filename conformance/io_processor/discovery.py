@@ -13,7 +13,6 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import lookalikes
-from conformance.interface import placeholders
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.complaints import QUOTED, TEXT, declared, mended, missing
@@ -115,7 +114,7 @@ def starter(keys: Iterable[str], *, taken: object = None, model: bool = False) -
     """
     if isinstance(taken, dict) and taken:
         keys = taken
-    data = f"{{ {placeholders(keys) or placeholders(['text'])} }}"
+    data = inline(dict.fromkeys(keys, "...") or {"text": "..."}).as_string()
     # What TOML does not have is to be filled in.
     first = data if taken is None else inline(taken, null="...").as_string()
     named = 'model = "FOLDER"\n' if model else ""
