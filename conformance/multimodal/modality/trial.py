@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
@@ -70,3 +70,8 @@ class Trial(Simulation):
             "parameters": [],
             "invalid": [],
         }
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return the smallest history as a case has it: the first column holds numbers."""
+    return {"columns": list(columns), "rows": [list(row) for row in rows]}
