@@ -58,6 +58,15 @@ class Ledger:
         """Note that a rule was seen to hold."""
         self.seen[rule] += count
 
+    def include(self, other: Ledger) -> None:
+        """Note what was noted in another process."""
+        for rule, message in other.troubles.items():
+            self.advise(rule, message)
+        self.seen.update(other.seen)
+        self.remarks |= other.remarks
+        self.blocked = self.blocked or other.blocked
+        self.fault = self.fault or other.fault
+
     @property
     def over(self) -> bool:
         """Whether nothing more is to be seen."""

@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 import attrs
 import vllm
 
+from conformance.engine import access
 from conformance.engine.environment import chosen_device
 from conformance.engine.front_ends import FrontEnds
-from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed
+from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
 from conformance.ledger import Ledger
 from conformance.rules import Evidence
 from conformance.suite import Opening
@@ -32,6 +33,13 @@ EXTERNAL_LIMIT = 10.0
 
 #: A server that a plugin brought down, or whose engine was killed, notices within some seconds.
 DEATH_SECONDS = 10.0
+
+
+#: Why a server is not sent odd requests.
+SPARED = (
+    "a server that runs already is sent what its profile names alone: --server-hostile sends it "
+    "odd requests, too"
+)
 
 
 @attrs.define(eq=False)
@@ -117,6 +125,21 @@ class LiveTrial(abc.ABC):
         """The server that is asked, where the evidence is one."""
         assert self._server is not None
         return self._server
+
+    @property
+    def own(self) -> bool:
+        """Whether the server is one of our own, and none that runs already."""
+        return isinstance(self.server, Server)
+
+    @property
+    def spared(self) -> bool:
+        """Whether the server is sent no odd requests, since it may serve others: :data:`SPARED`."""
+        return not (self.own or self.opening.settings.server_hostile)
+
+    def running(self) -> ExternalServer | None:
+        """Return the server that runs already and is to be asked, if there is one."""
+        settings = self.opening.settings
+        return external(settings.server_url, access.of(settings)) if settings.server_url else None
 
     def serve(self, server: Server | ExternalServer) -> None:
         """Have a server asked, and end it with the trial."""

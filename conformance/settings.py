@@ -79,6 +79,14 @@ class Settings:
     directory: Path = attrs.field(factory=Path.cwd)  #: relative targets start here
     python_path: tuple[str, ...] = ()  #: ``sys.path`` of the caller, for the workers
 
+    def import_path(self, root: str | None = None) -> list[str]:
+        """Return ``sys.path`` for workers: the caller's, and the folder it was started in.
+
+        Before these comes the folder that a plugin is imported from, if it has one.
+        """
+        paths = [root, str(self.directory), *self.python_path]
+        return list(dict.fromkeys(path for path in paths if path))
+
 
 def require_writable(folder: Path, shown: Path) -> None:
     """Make sure that a report can be written, before anybody waits for it.

@@ -185,9 +185,7 @@ class Benchmark:
         with contextlib.closing(clients):
             found = self._compared(lambda: serve(place, self.plugin, clients))
             failures = self._kept(overheads, SERVER, found)
-        return Measured(
-            self.plugin, None, environment, overheads=tuple(overheads), failures=tuple(failures)
-        )
+        return Measured(self.plugin, None, environment, (), tuple(overheads), tuple(failures))
 
     def _in_turns(self, folder: Path, what: str, opened: str) -> Measured:
         """Measure calls in one process: of the plugin, and of what it is compared with."""
@@ -203,9 +201,7 @@ class Benchmark:
                     yield from expected(job.ask(load, limit=LIMIT))
 
             failures = self._kept(overheads, what, measured())
-        return Measured(
-            self.plugin, None, environment, overheads=tuple(overheads), failures=tuple(failures)
-        )
+        return Measured(self.plugin, None, environment, (), tuple(overheads), tuple(failures))
 
     def _kept(self, kept: list[Any], name: str, found: Iterator[Any]) -> list[str]:
         """Keep what is found until something fails; return a sentence about that."""
@@ -306,7 +302,7 @@ class Benchmark:
             )
 
     def _place(self, folder: Path, model: str, device: str) -> Place:
-        return Place(folder, model, device, self.eager, self._python_path())
+        return Place(folder, model, device, self.eager, self.settings.import_path(self.plugin.root))
 
     def _compared(self, serve: Callable[[], AbstractContextManager[Pair]]) -> Iterator[Overhead]:
         """Start a pair of servers, and compare them crowd by crowd."""
@@ -333,13 +329,8 @@ class Benchmark:
             arguments,
             log=log,
             directory=self.settings.directory,
-            python_path=self._python_path(),
+            python_path=self.settings.import_path(self.plugin.root),
         )
-
-    def _python_path(self) -> list[str]:
-        root = [self.plugin.root] if self.plugin.root else []
-        paths = [*root, str(self.settings.directory), *self.settings.python_path]
-        return list(dict.fromkeys(path for path in paths if path))
 
 
 def _opened(job: Job) -> Any:  # noqa: ANN401 - what the job answers first

@@ -11,8 +11,7 @@ from typing import Any
 
 import attrs
 
-from conformance.classifier_hook.calls import Call, one, row, run
-from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.calls import Call, one, row, run, runtime
 from conformance.plugin.expectation import Expected
 from conformance.settings import UsageError
 from conformance.watching.comparison import Place, difference, shortened, unsteady

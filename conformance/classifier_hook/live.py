@@ -17,8 +17,7 @@ import attrs
 
 from conformance.classifier_hook import meaning, witness
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
-from conformance.classifier_hook.calls import HookExited, one
-from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.calls import HookExited, one, runtime
 from conformance.classifier_hook.scoring import ANNOTATES
 from conformance.ledger import Ledger
 from conformance.live_trial import LiveTrial

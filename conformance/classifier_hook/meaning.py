@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench, plain
-from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.calls import runtime
 from conformance.classifier_hook.scoring import contexts
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, passed

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench, plain
-from conformance.classifier_hook.calls import Call, one
-from conformance.classifier_hook.runtime import runtime
+from conformance.classifier_hook.calls import Call, one, runtime
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import LEAST_ACTED, Finding, failed, passed
 from conformance.inputs import literals

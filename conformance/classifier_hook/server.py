@@ -19,9 +19,8 @@ from conformance.classifier_hook import clients, live
 from conformance.classifier_hook.clients import WAYS, Question
 from conformance.classifier_hook.live import Answer, HookTrial
 from conformance.counterexample.source import flat, literal
-from conformance.engine import access
 from conformance.engine.entry_points import HOOK_RUNTIME
-from conformance.engine.server import Server, external
+from conformance.engine.server import Server
 from conformance.plugin.target import Plugin
 
 #: Requests at the same time, and those that disconnect.
@@ -50,9 +49,8 @@ class Trial(HookTrial):
 
     def start(self) -> None:
         """Start the server, or take the one that runs already."""
-        url = self.opening.settings.server_url
         if self.first:
-            self.serve(external(url, access.of(self.opening.settings)) if url else self._start())
+            self.serve(self.running() or self._start())
 
     def _start(self) -> Server:
         opening, folder = self.opening, Path(self.opening.folder)
@@ -114,7 +112,7 @@ class Trial(HookTrial):
 
     def _shows_scores(self) -> bool:
         """Tell whether the answers of a server hold scores of the hook."""
-        if isinstance(self.server, Server):
+        if self.own:
             return True
         (answer,) = self._ask([Question(None, max_tokens=2)])
         if self.judge.entry.name in (answer.scores or {}):

@@ -89,11 +89,6 @@ def _recognises(cls: type) -> bool:
     return callable(getattr(cls, "score", None)) and _tells(cls)
 
 
-def _meant(cls: type) -> bool:
-    """Tell whether the author plainly meant a hook."""
-    return _recognises(cls)
-
-
 def _tells(cls: type) -> bool:
     """Tell whether a class says of itself what hooks say, on the class or in its constructor."""
     names = set(dir(cls))
@@ -187,7 +182,7 @@ SUITE = Suite(
     base="reference_plugins.classifier_hook.ExternalClassifierHook (no base class, but name, "
     "blocking, timeout_ms and score)",
     recognises=_recognises,
-    meant=_meant,
+    meant=_recognises,
     open_trial=_open,
     replay=_replay,
     maker=_maker,

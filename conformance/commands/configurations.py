@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -15,14 +16,12 @@ import click
 
 from conformance.commands import options
 from conformance.configuration.table import LOGITS, TABLE
-from conformance.generations import named
 from conformance.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from conformance.configuration.table import Configuration
-    from conformance.worker import Job, Zygote
 
 _LEGEND = (
     "✓ pass, ✗ fail, - not applicable, ? not verified, ! the harness failed; "
@@ -154,38 +153,25 @@ def _probed() -> Absences:
     from conformance.configuration.run import absences
     from conformance.engine.models import tiny_llama
     from conformance.running.runner import HarnessError
+    from conformance.running.trials import Trials
     from conformance.running.zygotes import start_zygote
     from conformance.worker import ZygoteFailed
 
     settings = Settings(targets=(), python_path=tuple(sys.path))
     found: Absences = {each.name: {} for each in TABLE}
-    zygote = start_zygote()
-    try:
-        zygote.wait_ready()
-        with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="vllm-conformance-") as name,
+        contextlib.closing(start_zygote()) as zygote,
+    ):
+        folder = Path(name)
+        try:
+            zygote.wait_ready()
+            fork = Trials(settings, zygote, folder, at_once=1, contexts={}).fork
             for generation in sorted(LOGITS):
-                fork = partial(_fork, zygote, named(generation).preload)
-                for name, reason in absences(
-                    generation, settings, fork=fork, folder=Path(folder), model=str(tiny_llama())
+                for configuration, reason in absences(
+                    generation, settings, fork=fork, folder=folder, model=str(tiny_llama())
                 ):
-                    found[name][generation] = reason
-    except ZygoteFailed as error:
-        raise HarnessError(str(error)) from None
-    finally:
-        zygote.close()
+                    found[configuration][generation] = reason
+        except ZygoteFailed as error:
+            raise HarnessError(str(error)) from None
     return found
-
-
-def _fork(
-    zygote: Zygote,
-    preload: tuple[str, ...],
-    what: str,
-    arguments: dict[str, Any],
-    log: Path,
-    *,
-    simulates: bool = False,
-) -> Job:
-    assert not simulates  # nothing is asked for but whether engines start
-    return zygote.fork(
-        what, arguments, log=log, directory=log.parent, python_path=[], preload=preload
-    )

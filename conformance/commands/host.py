@@ -12,6 +12,7 @@ import contextlib
 import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +30,7 @@ from conformance.logits_batch.host_rules import RULES
 from conformance.multimodal.host import rules as items
 from conformance.reporting.terminal import CONCLUSIONS, STYLES, open_table
 from conformance.settings import DEFAULT_SEED, Device, UsageError, require_writable
-from conformance.verdict import Conclusion, ExitStatus, Verdict, combine, decide, exit_status
+from conformance.verdict import Conclusion, Verdict, combine, decide, exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,22 +99,13 @@ def host(
             raise UsageError("--stream is for logits processors: no other host has one.")
         with console.status("importing vLLM and playing scenes"):
             found = _in_worker(_PLAYED[interface].judge)
-        if isinstance(found, str):
-            click.echo(f"vllm-conformance: {found}", err=True)
-            return int(ExitStatus.HARNESS_FAILED)
         document = build_played(_PLAYED[interface], found, seconds=time.monotonic() - started)
         return _finish(console, document, None, report, as_json=as_json)
     if stream is not None:
         recorded: Recorded = ({}, read_stream(stream), None)
     else:
         with console.status("importing vLLM and starting an engine"):
-            answer = _in_worker(
-                lambda zygote, folder: observe(zygote, folder, device=Device(device), seed=seed)
-            )
-        if isinstance(answer, str):
-            click.echo(f"vllm-conformance: {answer}", err=True)
-            return int(ExitStatus.HARNESS_FAILED)
-        recorded = answer
+            recorded = _in_worker(partial(observe, device=Device(device), seed=seed))
     document = build(
         recorded, seed=seed if stream is None else None, seconds=time.monotonic() - started
     )
@@ -139,8 +131,14 @@ def _finish(
     return int(exit_status([Conclusion(document["verdict"])]))
 
 
-def _in_worker(observing: Callable[[Zygote, Path], _Observed]) -> _Observed | str:
-    """Observe the installed vLLM; return a sentence where the harness could not."""
+def _in_worker(observing: Callable[[Zygote, Path], _Observed]) -> _Observed:
+    """Observe the installed vLLM.
+
+    Raises:
+        HarnessError: it could not be observed.
+
+    """
+    from conformance.running.runner import HarnessError
     from conformance.running.zygotes import start_zygote
     from conformance.worker import JobDied, JobHung, ZygoteFailed
 
@@ -151,7 +149,7 @@ def _in_worker(observing: Callable[[Zygote, Path], _Observed]) -> _Observed | st
         try:
             return observing(zygote, Path(folder))
         except (ZygoteFailed, JobDied, JobHung) as error:
-            return f"the engine could not be observed: {error}"
+            raise HarnessError(f"the engine could not be observed: {error}") from None
 
 
 def build_played(judged_host: Host, judged: Judged, *, seconds: float) -> dict[str, Any]:
@@ -313,11 +311,7 @@ def _show(console: Console, document: dict[str, Any], folder: Path) -> None:
             f"  {surroundings}",
         )
     )
-    table = open_table()
-    for column in ("rule", "verdict"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("tested", justify="right", no_wrap=True)
-    table.add_column("title", overflow="fold", ratio=1)
+    table = open_table("rule", "verdict", "tested", "title")
     for rule in document["rules"]:
         verdict = Verdict(rule["verdict"])
         title = Text(rule["title"])

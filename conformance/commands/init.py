@@ -6,7 +6,6 @@ Imports neither vLLM nor torch: the plugin is watched in a worker, as in any cer
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from rich.console import Console
 from conformance.generations import sections
 from conformance.plugin.profile import CLASSES
 from conformance.plugin.target import Plugin
+from conformance.plugin.toml import inline, listed
 from conformance.reporting import templates
 from conformance.settings import Budget, Settings, shorter
 from conformance.verdict import ExitStatus
@@ -123,7 +123,7 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> object:
             table.add(tomlkit.comment(f'{key} = "{alike[0]}"'))
         elif likely := (found.get("likely") or {}).get(key):
             table.add(tomlkit.comment(LIKELY))
-            table.add(tomlkit.comment(f"{key} = {json.dumps(likely, ensure_ascii=False)}"))
+            table.add(tomlkit.comment(f"{key} = {inline(likely).as_string()}"))
         elif known:
             table.add(tomlkit.comment(FOUND))
             table.add(key, values if isinstance(values, str | dict) else listed(values or ()))
@@ -131,31 +131,6 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> object:
             template = field.template(found.get("keys") or (), found.get("tables") or {})
             table.add(tomlkit.comment(f"{key} = {template}"))
     return table
-
-
-def listed(values: Sequence[Any]) -> object:
-    """Return the values of a profile's key as TOML writes them, one on each line."""
-    array = tomlkit.array()
-    for value in values:
-        array.append(inline(value))
-    return array.multiline(multiline=len(values) > 1)
-
-
-def inline(value: object) -> object:
-    """Return a value as TOML writes it on one line; TOML has no null, so those are left out."""
-    if isinstance(value, dict):
-        table = tomlkit.inline_table()
-        for key, item in value.items():
-            if item is not None:
-                table.append(key, inline(item))
-        return table
-    if isinstance(value, list | tuple):
-        array = tomlkit.array()
-        for item in value:
-            if item is not None:
-                array.append(inline(item))
-        return array
-    return value
 
 
 def _watched(

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from conformance.commands import options
 from conformance.commands.certify import EPILOG, certified
-from conformance.commands.init import inline, listed
 from conformance.plugin import profile
+from conformance.plugin.toml import inline, listed
 from conformance.settings import Settings, UsageError, shorter
 
 if TYPE_CHECKING:

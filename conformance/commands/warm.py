@@ -13,12 +13,11 @@ import click
 from rich.console import Console
 
 from conformance.settings import UsageError
-from conformance.verdict import ExitStatus
 from conformance.worker import nursery
 
 
 @click.command(epilog="Exit status: 0 when it was ended, 3 vLLM cannot be imported, 4 usage.")
-def warm() -> int:
+def warm() -> None:
     """Keep vLLM imported in the background of your work, until Ctrl-C.
 
     Every run of this environment, in any terminal, then starts without the import, which is most
@@ -39,8 +38,9 @@ def warm() -> int:
         with console.status("importing vLLM"):
             while not nursery.listens(place):
                 if process.poll() is not None:
-                    click.echo("vllm-conformance: vLLM could not be imported.", err=True)
-                    return int(ExitStatus.HARNESS_FAILED)
+                    from conformance.running.runner import HarnessError
+
+                    raise HarnessError("vLLM could not be imported.")
                 time.sleep(0.1)
         took = time.monotonic() - started
         console.print(f"vLLM is imported ({took:.1f} s); runs start without. Ctrl-C ends this.")
@@ -50,4 +50,3 @@ def warm() -> int:
         process.kill()
         process.wait()
         place.unlink(missing_ok=True)
-    return 0

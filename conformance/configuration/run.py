@@ -158,11 +158,12 @@ class Configured:
 
 
 def absences(
-    generation: str, settings: Settings, *, fork: Fork, folder: Path, model: str
+    generation: str, settings: Settings, *, fork: Callable[..., Job], folder: Path, model: str
 ) -> Iterator[tuple[str, str | None]]:
     """Return of each configuration why it shows nothing here of a generation; None where it does.
 
     Engines without a plugin are started and asked; nobody guesses.
+    ``fork`` is a :class:`Fork` that gets the plugin first.
     """
     workload = Workload(asks=tuple(_probes()))
     interface = generation_named(generation).interface
@@ -181,7 +182,8 @@ def absences(
 
     def ask(configuration: Configuration, loaded: str) -> Answers:
         more = {"configuration": configuration, "loaded": loaded}
-        return _ask(fork, arguments | more, folder / f"{configuration.name}.log")
+        log = folder / f"{configuration.name}.log"
+        return _ask(partial(fork, nobody), arguments | more, log)
 
     plain = ask(PLAIN, NOBODY)
     for each in chosen([each.name for each in TABLE], generation):

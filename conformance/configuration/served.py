@@ -113,7 +113,7 @@ def start(
         deployed(plugin, settings) or model,
         log=log,
         logits_processors=_names(plugin, loaded),
-        python_path=[*filter(None, [plugin.root]), settings.directory, *settings.python_path],
+        python_path=settings.import_path(plugin.root),
         device=chosen_device(settings.device),
         arguments=[f"--max-model-len={MAX_MODEL_LEN}", *arguments],
         imported=True,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conformance.engine.environment import cache_directory, made_once
+from conformance.engine.pooling_models import with_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -112,13 +112,8 @@ def _copy(model: str | Path, folder: Path, weights: Weights, config: Mapping[str
     """Write a model with these weights, and everything else as the other one has it."""
     from safetensors.numpy import save_file
 
-    shutil.copytree(
-        model, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors")
-    )
+    with_options(config, folder, model)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    path = folder / "config.json"
-    document = json.loads(path.read_text(encoding="utf-8")) | config
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def _made(model: str | Path, name: str, write: Callable[[Path], None]) -> str:

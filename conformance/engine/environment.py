@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from conformance import foreign_build
+from conformance.engine import model_runner
 from conformance.engine.entry_points import TRIED, write_distribution
 from conformance.settings import Device
 
@@ -130,11 +131,13 @@ def host_environment(
     *,
     python_path: Iterable[Path | str] = (),
     extra: Mapping[str, str] | None = None,
+    plugins: Iterable[str] = (),
     device: str = "cpu",
 ) -> dict[str, str]:
     """Return the whole environment for a vLLM process, made from this process's own.
 
     *python_path* goes before the inherited ``PYTHONPATH``; *extra* overrides everything else.
+    *plugins* are names of entry points that vLLM is to load whatever plugins a machine allows.
     *device* is ``"cpu"`` or ``"cuda"``.
     """
     environment = dict(os.environ)
@@ -170,7 +173,8 @@ def host_environment(
         environment["PYTHONPATH"] = os.pathsep.join(path)
     environment.update(extra or {})
     if (named := environment.get("VLLM_PLUGINS")) is not None:  # else vLLM loads whatever is there
-        environment["VLLM_PLUGINS"] = foreign_build.allowed(f"{named},{TRIED}")
+        ours = (TRIED, foreign_build.PLUGIN, model_runner.PLUGIN)  # where they can be found
+        environment["VLLM_PLUGINS"] = ",".join((named, *plugins, *ours))
     return environment
 
 

@@ -15,7 +15,6 @@ On a GPU nothing of this applies: vLLM runs V2 by itself.
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -28,7 +27,7 @@ Runner = Literal["v1", "v2"]
 
 #: A distribution whose ``vllm.general_plugins`` entry point is :func:`prepare`.
 _SITE = Path(__file__).with_name("sites") / "model_runner_v2"
-_PLUGIN = "conformance-model-runner-v2"
+PLUGIN = "conformance-model-runner-v2"
 
 
 def environment(runner: Runner) -> dict[str, str]:
@@ -42,11 +41,7 @@ def environment(runner: Runner) -> dict[str, str]:
     """
     if runner not in get_args(Runner):
         raise ValueError(f"there is no model runner {runner!r}: name v1 or v2")
-    variables = {"VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2"))}
-    allowed = os.environ.get("VLLM_PLUGINS")
-    if runner == "v2" and allowed is not None:
-        variables["VLLM_PLUGINS"] = f"{allowed},{_PLUGIN}"
-    return variables
+    return {"VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2"))}
 
 
 #: What shows sampled tokens to a processor of the V1 runner that is an entry point alone: with

@@ -10,7 +10,6 @@ from pathlib import Path
 import attrs
 
 from conformance.engine import audio_models, checkpoints, models, vision_models
-from conformance.engine.checkpoints import token_ids
 from conformance.engine.environment import made_once
 from conformance.inputs import tiny_tokenizer
 
@@ -21,7 +20,6 @@ class Placeholder:
 
     text: str  #: what a prompt has before it is processed, once for each item
     token: str  #: the token that is repeated, once for each embedding
-    token_id: int
 
 
 @attrs.frozen
@@ -68,19 +66,13 @@ def _content() -> str:
     return digest.hexdigest()[:12]
 
 
-def _placeholder(
-    tokens: tuple[str, ...], token: str, before: str = "", after: str = ""
-) -> Placeholder:
-    return Placeholder(f"{before}{token}{after}", token, token_ids(tokens)[token])
-
-
 _VISION = vision_models.QWEN2_VL_TOKENS
 _AUDIO = audio_models.QWEN2_AUDIO_TOKENS
 
 TINY_LLAVA = TinyModel(
     "tiny-llava",
     "vllm.model_executor.models.llava:LlavaForConditionalGeneration",
-    {"image": _placeholder(vision_models.LLAVA_TOKENS, "<image>")},
+    {"image": Placeholder("<image>", "<image>")},
     vision_models.llava,
     ("torchvision",),
 )
@@ -88,8 +80,8 @@ TINY_QWEN2_VL = TinyModel(
     "tiny-qwen2-vl",
     "vllm.model_executor.models.qwen2_vl:Qwen2VLForConditionalGeneration",
     {
-        "image": _placeholder(_VISION, _VISION[3], _VISION[0], _VISION[1]),
-        "video": _placeholder(_VISION, _VISION[4], _VISION[0], _VISION[1]),
+        "image": Placeholder(f"{_VISION[0]}{_VISION[3]}{_VISION[1]}", _VISION[3]),
+        "video": Placeholder(f"{_VISION[0]}{_VISION[4]}{_VISION[1]}", _VISION[4]),
     },
     vision_models.qwen2_vl,
     ("torchvision",),
@@ -97,7 +89,7 @@ TINY_QWEN2_VL = TinyModel(
 TINY_QWEN2_AUDIO = TinyModel(
     "tiny-qwen2-audio",
     "vllm.model_executor.models.qwen2_audio:Qwen2AudioForConditionalGeneration",
-    {"audio": _placeholder(_AUDIO, _AUDIO[1], _AUDIO[0], _AUDIO[2])},
+    {"audio": Placeholder("".join(_AUDIO[:3]), _AUDIO[1])},
     audio_models.qwen2_audio,
 )
 

@@ -64,9 +64,6 @@ class Order:
 #: Two logits that are closer than this may change places with the batch they are computed in.
 MARGIN = 1e-3
 
-#: The interface of batch logits processors is the V1 model runner's.
-ENVIRONMENT = model_runner.environment("v1")
-
 
 def engine_arguments(
     model: str, logits_processors: Sequence[str | type], device: str

@@ -7,7 +7,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,10 @@ def tiny_embedding() -> Path:
 
 def tiny_classification() -> Path:
     """Return the folder of a model that classifies into three labels: task ``classify``."""
-    changes = {
-        "architectures": ["LlamaForSequenceClassification"],
-        "num_labels": LABELS,
-        "id2label": {str(label): f"label-{label}" for label in range(LABELS)},
-        "label2id": {f"label-{label}": label for label in range(LABELS)},
-    }
-    return _variant("tiny-classification", changes, head=True)
+    content = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    base = tiny_llama()
+    final = base.parent / f"tiny-classification-{content}-{base.name.rpartition('-')[2]}"
+    return made_once(final, _write_classifier)
 
 
 def naming_plugin(name: str, folder: Path, base: Path | str) -> Path:
@@ -44,7 +40,13 @@ def naming_plugin(name: str, folder: Path, base: Path | str) -> Path:
 
 def with_options(options: Mapping[str, Any], folder: Path, base: Path | str) -> Path:
     """Make a folder with a copy of a model whose config.json has further options; return it."""
-    return _write(folder, options, head=False, base=Path(base))
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in Path(base).iterdir():
+        shutil.copyfile(path, folder / path.name)
+    file = folder / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8")) | options
+    file.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    return folder
 
 
 #: What a profile may call a model.
@@ -82,31 +84,19 @@ def name_of(folder: str) -> str | None:
     return next((name for name, make in MODELS.items() if str(make()) == folder), None)
 
 
-def _variant(name: str, changes: Mapping[str, Any], *, head: bool) -> Path:
-    """Return a model beside the tiny Llama, made if it is not there."""
-    content = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
-    base = tiny_llama()
-    final = base.parent / f"{name}-{content}-{base.name.rpartition('-')[2]}"
-    return made_once(final, partial(_write, changes=changes, head=head))
+def _write_classifier(folder: Path) -> None:
+    import numpy as np
+    from safetensors.numpy import load_file, save_file
 
-
-def _write(
-    folder: Path, changes: Mapping[str, Any], *, head: bool, base: Path | None = None
-) -> Path:
-    base = base or tiny_llama()
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in base.iterdir():
-        shutil.copyfile(path, folder / path.name)
-    config = json.loads((base / "config.json").read_text(encoding="utf-8")) | changes
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    if head:
-        import numpy as np
-        from safetensors.numpy import load_file, save_file
-
-        weights = load_file(folder / "model.safetensors")
-        del weights["lm_head.weight"]
-        size = config["hidden_size"]
-        random = np.random.RandomState(_SEED)  # its stream never changes
-        weights["score.weight"] = random.standard_normal((LABELS, size)).astype(np.float32) * 0.5
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    changes = {
+        "architectures": ["LlamaForSequenceClassification"],
+        "num_labels": LABELS,
+        "id2label": {str(label): f"label-{label}" for label in range(LABELS)},
+        "label2id": {f"label-{label}": label for label in range(LABELS)},
+    }
+    with_options(changes, folder, tiny_llama())
+    weights = load_file(folder / "model.safetensors")
+    size = weights.pop("lm_head.weight").shape[1]
+    random = np.random.RandomState(_SEED)  # its stream never changes
+    weights["score.weight"] = random.standard_normal((LABELS, size)).astype(np.float32) * 0.5
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

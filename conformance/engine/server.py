@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import final
@@ -150,10 +151,6 @@ class Server:
             if runner is not None:
                 path += model_runner.python_path(runner, device)
                 variables |= model_runner.environment(runner)
-            names = [name for entries in (entry_points or {}).values() for name in entries]
-            allowed = variables.get("VLLM_PLUGINS", os.environ.get("VLLM_PLUGINS"))
-            if names and allowed is not None:  # else vLLM would leave these out
-                variables["VLLM_PLUGINS"] = ",".join((allowed, *names))
             for index, (group, entries) in enumerate((entry_points or {}).items()):
                 path.append(
                     synthetic_distribution(
@@ -176,6 +173,7 @@ class Server:
                 environment=host_environment(
                     python_path=dict.fromkeys(path),
                     extra=variables | dict(environment or {}),
+                    plugins=chain.from_iterable((entry_points or {}).values()),
                     device=device,
                 ),
                 scratch=scratch,

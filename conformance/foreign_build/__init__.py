@@ -31,7 +31,7 @@ SIMULATES = "CONFORMANCE_SIMULATES"  # vLLM warns of names of its own that it do
 
 #: A distribution whose ``vllm.general_plugins`` entry point is :func:`complete`.
 _SITE = Path(__file__).with_name("site")
-_PLUGIN = "conformance-foreign-build"
+PLUGIN = "conformance-foreign-build"
 
 #: How torch says that it has an operation, and not for tensors of a CPU.
 _NO_KERNEL = re.compile(
@@ -134,11 +134,6 @@ def variables() -> dict[str, str]:
 def python_path() -> list[str]:
     """Return what a new process needs on ``PYTHONPATH`` for its engines to have operations."""
     return [str(_SITE)] if _told and complete() else []
-
-
-def allowed(plugins: str) -> str:
-    """Return a value of ``VLLM_PLUGINS`` that does not keep vLLM from loading them."""
-    return f"{plugins},{_PLUGIN}" if _told and complete() else plugins
 
 
 def lacks(error: BaseException) -> str | None:

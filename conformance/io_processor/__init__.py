@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import attrs
+
 from conformance.interface import CHECK_CASE, ClassSource, Field, Generation, refuses
 from conformance.io_processor.catalogue import DATA_RULES, REQUEST_RULES
 
@@ -44,42 +46,37 @@ def _of_request(source: ClassSource) -> bool:
     return "IOProcessor" in source.bases and parses == {"parse_request"}
 
 
+_DATA = Generation(
+    interface="io-processor",
+    name="io/data",
+    title="IO processor (parse_data, vLLM 0.17 and later)",
+    loading_rule="IO-01",
+    survival_rule="IO-37",
+    configured="IO-41",
+    meaning_rule="IO-40",
+    rules=DATA_RULES,
+    fields=FIELDS,
+    suite="conformance.io_processor.suites.data",
+    cases=CASES,
+    program="conformance.counterexample.io_program:program",
+    likely=_of_data,
+    sign=r"\bIOProcessor\b|\bvllm\.plugins\.io_processors\b",
+    group="vllm.io_processor_plugins",
+    preload=_PRELOAD,
+    order=2,
+)
+
 generations = (
-    Generation(
-        interface="io-processor",
-        name="io/data",
-        title="IO processor (parse_data, vLLM 0.17 and later)",
-        loading_rule="IO-01",
-        survival_rule="IO-37",
-        configured="IO-41",
-        meaning_rule="IO-40",
-        rules=DATA_RULES,
-        fields=FIELDS,
-        suite="conformance.io_processor.suites.data",
-        cases=CASES,
-        program="conformance.counterexample.io_program:program",
-        likely=_of_data,
-        sign=r"\bIOProcessor\b|\bvllm\.plugins\.io_processors\b",
-        group="vllm.io_processor_plugins",
-        preload=_PRELOAD,
-        order=2,
-    ),
-    Generation(
-        interface="io-processor",
+    _DATA,
+    attrs.evolve(
+        _DATA,
         name="io/request",
         title="IO processor (parse_request, vLLM 0.10 to 0.28)",
-        loading_rule="IO-01",
-        survival_rule="IO-37",
-        configured="IO-41",
-        meaning_rule="IO-40",
         rules=REQUEST_RULES,
-        fields=FIELDS,
         suite="conformance.io_processor.suites.request",
-        cases=CASES,
-        program="conformance.counterexample.io_program:program",
         likely=_of_request,
         sign=r"\bdef parse_request\b",
-        preload=_PRELOAD,
+        group=None,
         order=3,
     ),
 )

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,12 +13,12 @@ from typing import Any
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import lookalikes
-from conformance.interface import placeholders
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.complaints import QUOTED, TEXT, declared, mended, missing
 from conformance.io_processor.stock import Stock, changed, fewer, near, places, varied
 from conformance.io_processor.traffic import Do
+from conformance.plugin.toml import inline
 from conformance.search import examples
 from conformance.settings import UsageError
 from conformance.watching.comparison import difference
@@ -49,9 +48,6 @@ REFUSED = 4
 
 #: The calls that read data: what was refused in another one, or by vLLM, has got past these.
 _READING = frozenset({"parse_request", "parse_data"})
-
-#: A key that TOML takes without quotes.
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 #: A key that is quoted.
 _QUOTED_KEY = re.compile(r"['\"`]([A-Za-z_]\w*)['\"`]")
@@ -118,22 +114,11 @@ def starter(keys: Iterable[str], *, taken: object = None, model: bool = False) -
     """
     if isinstance(taken, dict) and taken:
         keys = taken
-    data = f"{{ {placeholders(keys) or placeholders(['text'])} }}"
-    first = data if taken is None else _toml(taken)
+    data = inline(dict.fromkeys(keys, "...") or {"text": "..."}).as_string()
+    # What TOML does not have is to be filled in.
+    first = data if taken is None else inline(taken, null="...").as_string()
     named = 'model = "FOLDER"\n' if model else ""
     return f"[io-processor]\n{named}valid = [ {first}, {data} ]\ninvalid = [ {{}} ]\n"
-
-
-def _toml(value: object) -> str:
-    """Return a value as an inline one of TOML; what that does not have is to be filled in."""
-    if isinstance(value, dict):
-        names = {key: key if _BARE_KEY.fullmatch(key) else _toml(key) for key in value}
-        each = (f"{name} = {_toml(value[key])}" for key, name in names.items())
-        return f"{{ {', '.join(each)} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    # An escaped pair of surrogates is JSON, and no TOML.
-    return '"..."' if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _drawn(values: Any, seed: int) -> list[Any]:  # noqa: ANN401 - a list or a strategy

@@ -33,11 +33,6 @@ ENDURES = "IO-38"
 #: Characters of the longest command that a message shows.
 _BY_HAND = 2_000
 
-SPARED = (
-    "a server that runs already is sent valid and invalid requests alone, as the profile names "
-    "them: --server-hostile sends it variations of them, and odd ones, too"
-)
-
 
 @attrs.frozen
 class Explored:

@@ -15,16 +15,15 @@ from typing import Any, ClassVar
 
 import attrs
 
-from conformance.engine import access
 from conformance.engine.entry_points import TRIED
 from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN, server_options
-from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
+from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed
 from conformance.io_processor import clients, hostile, live, rehearsal
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.calling import entry_module
 from conformance.io_processor.clients import Client, curl
 from conformance.io_processor.live import IOProcessorTrial
-from conformance.live_trial import START_LIMIT
+from conformance.live_trial import SPARED, START_LIMIT
 from conformance.plugin.target import IO_PROCESSORS
 from conformance.watching.comparison import difference, shortened
 
@@ -63,8 +62,7 @@ class Trial(IOProcessorTrial):
         self.ledger.blocked = None if url else self.refused()
         if self.ledger.blocked is None:
             # A fork of this process, which has not touched the plugin yet.
-            how = access.of(self.opening.settings)
-            self.serve(external(url, how) if url else self._start("server.log", ONE_AT_A_TIME))
+            self.serve(self.running() or self._start("server.log", ONE_AT_A_TIME))
             if not rehearsal.awaits_hooks():
                 self.ledger.beside[live.ORDER] = "this vLLM awaits no hooks"
             elif not url:
@@ -95,7 +93,7 @@ class Trial(IOProcessorTrial):
 
     def run(self) -> None:
         """Ask the server in every way, alone and among many."""
-        explored = hostile.Explored() if self._spared else self.explored()
+        explored = hostile.Explored() if self.spared else self.explored()
         if not self.healthy(loads=live.LOADS, how="with --io-processor-plugin"):
             return
         self.ledger.saw(live.LOADS)
@@ -108,8 +106,8 @@ class Trial(IOProcessorTrial):
             self.ledger.fail(live.SURVIVES, death)
             return
         self.ledger.saw(live.SURVIVES)
-        if self._spared:
-            self.ledger.out_of_reach[hostile.ENDURES] = hostile.SPARED
+        if self.spared:
+            self.ledger.out_of_reach[hostile.ENDURES] = SPARED
         else:
             hostile.in_server(
                 self.ledger,
@@ -121,14 +119,9 @@ class Trial(IOProcessorTrial):
             )
 
     @property
-    def _spared(self) -> bool:
-        """Whether the server may be in use: it gets what the profile names alone."""
-        return not (self.opening.settings.server_hostile or isinstance(self.server, Server))
-
-    @property
     def _valid(self) -> Sequence[Any]:
         stock = self.bench.stock
-        return stock.valid[: stock.given] if self._spared else stock.valid
+        return stock.valid[: stock.given] if self.spared else stock.valid
 
     def _answered(self, client: Client) -> None:
         """Valid requests are answered, and the same by the OpenAI client and over plain REST."""

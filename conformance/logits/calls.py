@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
+import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
+from conformance.counterexample.source import encoded
 from conformance.watching.interruption import in_call
 from conformance.worker.limits import explained
 
@@ -27,20 +31,38 @@ class PluginMisshapen(Exception):
     """``apply`` returned something that is no tensor like the logits it was given."""
 
 
-class Observer(Protocol):
+@attrs.define
+class Observer:
     """Writes down what is done to a plugin."""
+
+    _keywords: dict[int, tuple[Any, Mapping[str, Any]]] = attrs.field(init=False, factory=dict)
+    _serving: str | None = attrs.field(init=False, default=None)
 
     def parameters(self, params: SamplingParams, keywords: Mapping[str, Any]) -> None:
         """Take note of what parameters were made of."""
+        self._keywords[id(params)] = (params, dict(keywords))
+
+    def made_of(self, params: SamplingParams) -> Any:  # noqa: ANN401 - JSON values
+        """Return what parameters were made of, as counterexamples have it."""
+        _, keywords = self._keywords.get(id(params), (None, {}))
+        return encoded(keywords)
 
     def request(self, name: str) -> None:
         """Take note of whom the instance that is made next serves alone."""
+        self._serving = name
 
     def note(self, event: dict[str, Any]) -> None:
-        """Take note of what the host did besides calling the plugin."""
+        """Take note of what the host did besides calling the plugin, if that is of interest."""
 
-    def call(self, function: object, *arguments: object) -> Any:  # noqa: ANN401 - a plugin's own values
+    def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
         """Call a function of the plugin."""
+        raise NotImplementedError
+
+
+def in_full(row: torch.Tensor) -> dict[str, str]:
+    """Return a row that is none of a table, number by number."""
+    packed = zlib.compress(row.contiguous().numpy().tobytes(), 9)
+    return {"raw": base64.b85encode(packed).decode("ascii")}
 
 
 #: Who writes down what is done, if anybody does: see ``transcript``.

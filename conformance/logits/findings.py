@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.findings import Finding
 from conformance.inputs.history import Choice
 from conformance.logits.requests import Stock
-from conformance.verdict import Verdict
 
 #: What an author does about a plugin that acts too rarely.
 OFTENER = "name parameters in `on`, or tokens in `outputs`, with which it acts more often"
@@ -23,11 +21,6 @@ def unreached(bench: Stock) -> str:
         f"what it waits for has {len(phrase)} tokens, and requests have to get another one behind "
         f"them: {', '.join(counts)}"
     )
-
-
-def no_claim() -> Finding:
-    """Return that a rule about argmax-invariant processors does not apply."""
-    return Finding(Verdict.NOT_APPLICABLE, message="the plugin does not claim argmax invariance")
 
 
 def switched_on(bench: Stock) -> list[Choice]:

@@ -82,13 +82,6 @@ def _judged(trial: Trial, rule: str, shape: Shape | None) -> Judged:
     return _shown(trial, rule, examples, advice) if advice else good
 
 
-def first_failure(trial: Trial, rule: str) -> int | None:
-    """Return how many examples it took until one broke the rule; None if none did."""
-    examples = _examples(trial, rule, _shape(trial, rule))
-    broken = (number for number, e in enumerate(examples, 1) if rule in e.rules())
-    return next(broken, None)
-
-
 def _examples(trial: Trial, rule: str, shape: Shape | None) -> list[Example]:
     """Return the examples that a rule is judged by."""
     if shape is None:

@@ -19,6 +19,7 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.counterexample.source import encoded
 from conformance.inputs.history import Request
+from conformance.ledger import Ledger
 from conformance.logits.played import Kind, Trouble
 from conformance.logits.rows import TOLERANCE
 from conformance.oracle import failure
@@ -136,28 +137,31 @@ class Meaning:
         said = f"the row is not what {self.expected} of the profile returns"
         return Trouble(Kind.MEANING, 0, said, request.name, tokens=tokens)
 
-    def wrong(
+    def note(
         self,
+        ledger: Ledger,
+        rule: str,
         params: SamplingParams,
         prompt: Sequence[int],
         outputs: Sequence[int],
+        *,
         before: torch.Tensor,
         after: torch.Tensor,
-    ) -> str | None:
-        """Say in what a row of an engine differs from what the function returns.
-
-        Raises:
-            OracleFailed: the function did not say what the row must be.
-
-        """
-        tokens = self.differing(params, prompt, outputs, before, after)
-        if not tokens:
-            return None
-        token, got, wanted = tokens[0]
-        return (
-            f"a row is not what {self.expected} of the profile returns after {len(outputs)} "
-            f"outputs: token {token} is {got:.5g}, expected {wanted:.5g}"
-        )
+    ) -> None:
+        """Note in a ledger whether a row of an engine is what the function returns."""
+        try:
+            tokens = self.differing(params, prompt, outputs, before, after)
+        except OracleFailed as error:
+            ledger.remarks[rule] = str(error)
+            return
+        if tokens:
+            token, got, wanted = tokens[0]
+            ledger.advise(
+                rule,
+                f"a row is not what {self.expected} of the profile returns after {len(outputs)} "
+                f"outputs: token {token} is {got:.5g}, expected {wanted:.5g}",
+            )
+        ledger.saw(rule)
 
     def shown(self, trouble: Trouble) -> dict[str, Any]:
         """Return what a program is to expect of the row that a trouble is about."""

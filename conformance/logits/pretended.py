@@ -31,7 +31,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from conformance.logits import machine, pinning
-from conformance.logits.calls import observed
+from conformance.logits.calls import Observer, observed
 from conformance.logits.operations import DeviceError, Operations
 from conformance.logits.pinning import DEVICE
 from conformance.logits.places import Place, Places, address, addresses, extended, tensors
@@ -313,7 +313,7 @@ def _site(frame: FrameType) -> str:
 
 
 @attrs.define
-class Accelerator:
+class Accelerator(Observer):
     """A pretended accelerator: an observer within whose calls a plugin runs on it."""
 
     plugin: type
@@ -336,15 +336,6 @@ class Accelerator:
         """Say that tensors are on the accelerator."""
         for tensor in tensors:
             self.places.put(tensor, Place.DEVICE)
-
-    def parameters(self, params: object, keywords: object) -> None:
-        """Take no note of parameters."""
-
-    def request(self, name: str) -> None:
-        """Take no note of requests."""
-
-    def note(self, event: object) -> None:
-        """Take no note of what the host does."""
 
     def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
         """Call a function of the plugin, with the engine's tensors on the accelerator."""

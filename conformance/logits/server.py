@@ -21,14 +21,13 @@ from typing import Any
 import attrs
 from vllm.v1.sample.logits_processor import LOGITSPROCS_GROUP
 
-from conformance.engine import access
 from conformance.engine.entry_points import unlisted
 from conformance.engine.model_runner import SYNCHRONOUS_FLAGS
 from conformance.engine.offline import MAX_MODEL_LEN
-from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed, external
+from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed
 from conformance.generations import named
 from conformance.inputs.history import Choice
-from conformance.live_trial import START_LIMIT
+from conformance.live_trial import SPARED, START_LIMIT
 from conformance.logits import workload
 from conformance.logits.conversation import (
     LIMIT,
@@ -49,11 +48,6 @@ from conformance.rules import Evidence
 
 PROMPTS = ("the quick brown fox", "1 2 3 4", "Once upon a time there was a logit")
 
-_SPARED = (
-    "a server that runs already is sent what its profile names alone: --server-hostile sends it "
-    "odd requests, too"
-)
-
 #: Answers that are no longer than this fit into the context of offline engines.
 LONGEST_ANSWER = 64
 
@@ -71,9 +65,8 @@ class Trial(LogitsTrial):
 
     def __attrs_post_init__(self) -> None:
         """Start the servers in the background."""
-        if self.opening.settings.server_url:
-            how = access.of(self.opening.settings)
-            self.serve(external(self.opening.settings.server_url, how))
+        if (running := self.running()) is not None:
+            self.serve(running)
             return
         builtin = self.roles.builtin(self.bench.plugin)
         if not builtin:
@@ -153,12 +146,12 @@ class Trial(LogitsTrial):
             self.ledger.fail(self.roles.survives, death)
             return
         self.ledger.saw(self.roles.survives)
-        if isinstance(self.server, Server) or self.opening.settings.server_hostile:
+        if self.spared:
+            spared = (self.roles.harmless, self.roles.client_error)
+            self.ledger.out_of_reach |= dict.fromkeys(spared, SPARED)
+        else:
             servers = [self.server, *([self.second] if self.second is not None else [])]
             in_servers(self.ledger, self.roles, servers, explored, bodies)
-        else:
-            spared = (self.roles.harmless, self.roles.client_error)
-            self.ledger.out_of_reach |= dict.fromkeys(spared, _SPARED)
 
     def _bodies(self) -> dict[Choice, dict[str, Any]]:
         """Return request bodies for the parameter sets that HTTP can carry."""
@@ -289,11 +282,7 @@ class Trial(LogitsTrial):
         replies = [Reply(answer.tokens, len(answer.tokens)) for answer in through_sdk]
         ways = Ways(self.ledger, self.roles.same, sdk, jobs, replies)
         both = Evidence.OFFLINE in self.opening.settings.evidence and self._as_offline()
-        if (
-            isinstance(self.server, Server)
-            and both
-            and (known := handed_over(jobs, self.opening.folder))
-        ):
+        if self.own and both and (known := handed_over(jobs, self.opening.folder)):
             ways = attrs.evolve(ways, reference="LLM.generate in an offline engine", replies=known)
             if not ways.compare(f"{sdk} and vllm serve", [a.tokens for a in through_sdk]):
                 return

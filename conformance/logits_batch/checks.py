@@ -16,7 +16,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 from conformance.findings import Finding, failed, passed
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.findings import label, no_claim, switched_on
+from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import dethroned
 from conformance.logits.trial import Trial
 from conformance.logits_batch.bench import Bench
@@ -41,7 +41,8 @@ def claim_is_true(trial: Trial) -> Finding:
     bench = trial.bench
     with limited():
         if not bench.new().is_argmax_invariant():
-            return no_claim()
+            why = "the plugin does not claim argmax invariance"
+            return Finding(Verdict.NOT_APPLICABLE, message=why)
         examples = acted = 0
         for choice in switched_on(bench):
             for before, after in scaled_rows(bench, choice, trial.budget):

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from conformance.inputs.history import SENT, Choice, History, Request, Step
-from conformance.logits.interruptions import interruptions
+from conformance.logits.classics import companies, interruptions, successions
 from conformance.logits.requests import Stock
-from conformance.logits.successions import companies, successions
 
 
 def classics(name: str, bench: Stock) -> list[History]:

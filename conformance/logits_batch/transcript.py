@@ -8,10 +8,7 @@ this harness nor vLLM's ``InputBatch``: instances, parameters, lists, updates an
 
 from __future__ import annotations
 
-import base64
 import copy
-import zlib
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -20,6 +17,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.counterexample.source import encoded
+from conformance.logits.calls import Observer, in_full
 from conformance.logits.configuration import MAX_REQUESTS
 from conformance.logits_batch.bench import Bench
 
@@ -45,28 +43,18 @@ class _List:
 
 
 @attrs.define
-class Recorder:
-    """Sees every call into a plugin; an observer for :func:`bench.observed`."""
+class Recorder(Observer):
+    """Sees every call into a plugin."""
 
     bench: Bench
     calls: list[Call] = attrs.field(factory=list)
     #: What the plugin wrote to: the name of the variable, and how many calls there were by then.
     written: dict[str, int] = attrs.field(factory=dict)
     _instances: dict[int, tuple[str, Any]] = attrs.field(factory=dict)
-    _keywords: dict[int, tuple[Any, Mapping[str, Any]]] = attrs.field(factory=dict)
     _params: dict[int, tuple[str, SamplingParams, SamplingParams]] = attrs.field(factory=dict)
     _lists: dict[int, _List] = attrs.field(factory=dict)
-    _serving: str | None = None
     #: Requests that each instance was given so far.
     _requests: dict[str, int] = attrs.field(factory=dict)
-
-    def parameters(self, params: SamplingParams, keywords: Mapping[str, Any]) -> None:
-        """Take note of what parameters were made of."""
-        self._keywords[id(params)] = (params, dict(keywords))
-
-    def request(self, name: str) -> None:
-        """Take note of whom the instance that is made next serves alone."""
-        self._serving = name
 
     def note(self, event: dict[str, Any]) -> None:
         """Mark the call whose row is not what the author says; nothing else is done to a batch."""
@@ -155,11 +143,9 @@ class Recorder:
     def _named_params(self, params: SamplingParams, name: str, instance: str = "") -> str:
         if id(params) not in self._params:
             name = f"{name}@{instance}"
-            _, values = self._keywords.get(id(params), (None, {}))
+            made_of = self.made_of(params)
             self._params[id(params)] = (name, params, copy.deepcopy(params))
-            self.calls.append(
-                {"do": "params", "name": name, "of": instance, "keywords": encoded(values)}
-            )
+            self.calls.append({"do": "params", "name": name, "of": instance, "keywords": made_of})
         return self._params[id(params)][0]
 
     def _named_list(self, value: list[int], name: str, instance: str) -> str:
@@ -221,8 +207,7 @@ class Recorder:
                 found |= {"over": divisor} if divisor != 1.0 else {}
                 found |= {"set": [[t, encoded(row[t].item())] for t in where]} if where else {}
                 return found if len(found) > 1 else best
-        packed = zlib.compress(row.contiguous().numpy().tobytes(), 9)
-        return {"raw": base64.b85encode(packed).decode("ascii")}
+        return in_full(row)
 
 
 def _letter(index: int) -> str:

@@ -19,7 +19,6 @@ from conformance.logits.workload import Job
 from conformance.logits_batch.bench import Bench, Watched
 from conformance.logits_batch.play import describe_update
 from conformance.logits_batch.recording import Recorded, Rows
-from conformance.plugin.expectation import OracleFailed
 
 #: What a row has just been through, and the rule that is about it.
 RULE_OF_EVENT = {
@@ -171,7 +170,9 @@ class Witness:
                 f"token {token} is {got:.5g}, expected {wanted:.5g}",
             )
             return live.astray
-        self._hold_to_meaning(live, before, after)
+        if (meaning := self.bench.meaning) is not None:
+            said = live.params, live.job.prompt, live.outputs
+            meaning.note(self.ledger, "LB-46", *said, before=before, after=after)
         if self.claims and dethroned(before, after):
             self.ledger.fail("LB-12", f"row {row} has another highest logit in {where}")
             return False
@@ -181,20 +182,6 @@ class Witness:
         self.ledger.saw("LB-12", int(self.claims and changed))
         self.ledger.saw("LB-26", int(self._skips > 0 and changed))
         return True
-
-    def _hold_to_meaning(self, live: _Live, before: torch.Tensor, after: torch.Tensor) -> None:
-        """Hold a row to what the author says of it."""
-        meaning = self.bench.meaning
-        if meaning is None:
-            return
-        try:
-            wrong = meaning.wrong(live.params, live.job.prompt, live.outputs, before, after)
-        except OracleFailed as error:
-            self.ledger.remarks["LB-46"] = str(error)
-            return
-        if wrong:
-            self.ledger.advise("LB-46", wrong)
-        self.ledger.saw("LB-46")
 
     def _pass_over(self, step: Recorded) -> None:
         """Let the twins have the step that the engine spared the plugin."""

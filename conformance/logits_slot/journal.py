@@ -8,16 +8,13 @@ nor vLLM's model runner: requests, slots, tokens and logits.
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import torch
-from vllm.sampling_params import SamplingParams
 
-from conformance.counterexample.source import encoded
+from conformance.logits.calls import Observer, in_full
 from conformance.logits_slot.bench import Bench
 
 Event = dict[str, Any]
@@ -26,25 +23,15 @@ _SHOWN = ("new", "join", "begin", "process", "append")
 
 
 @attrs.define
-class Journal:
-    """Sees everything that is done to a plugin; an observer for :func:`calls.observed`."""
+class Journal(Observer):
+    """Sees everything that is done to a plugin."""
 
     bench: Bench
     events: list[Event] = attrs.field(factory=list)
     #: The row that was looked at last: its request, slot and number within the request.
     judged: Event | None = None
-    _keywords: dict[int, tuple[Any, Mapping[str, Any]]] = attrs.field(factory=dict)
     _names: dict[int, str] = attrs.field(factory=dict)
-    _serving: str | None = None
     _step: int = 0  #: where the events of the current step begin
-
-    def parameters(self, params: SamplingParams, keywords: Mapping[str, Any]) -> None:
-        """Take note of what parameters were made of."""
-        self._keywords[id(params)] = (params, dict(keywords))
-
-    def request(self, name: str) -> None:
-        """Take note of whom the instance that is made next serves alone."""
-        self._serving = name
 
     def note(self, event: Event) -> None:
         """Take note of what the host did."""
@@ -86,8 +73,7 @@ class Journal:
     def _plain(self, name: str, event: Event) -> Event:
         event = {"name": name, **event}
         if event["do"] == "join":
-            _, values = self._keywords.get(id(event.pop("params")), (None, {}))
-            event["keywords"] = encoded(values)
+            event["keywords"] = self.made_of(event.pop("params"))
         elif event["do"] == "process":
             event["rows"] = [self._row(row) for row in event.pop("logits")]
         return event
@@ -95,10 +81,7 @@ class Journal:
     def _row(self, row: torch.Tensor) -> int | dict[str, str]:
         """Return the number of a row in the table of logits, or the row itself."""
         same = (self.bench.table == row).all(dim=1).nonzero().flatten().tolist()
-        if same:
-            return int(same[0])
-        packed = zlib.compress(row.contiguous().numpy().tobytes(), 9)
-        return {"raw": base64.b85encode(packed).decode()}
+        return int(same[0]) if same else in_full(row)
 
 
 def parts(journal: Journal, expect: Mapping[str, Any]) -> Sequence[dict[str, Any]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from conformance.engine.offline import OfflineEngine, Order
     from conformance.engine.slot_recording import Event
     from conformance.inputs.history import Choice
+    from conformance.ledger import Ledger
     from conformance.logits.meaning import Meaning
     from conformance.logits.offline import Trial
     from conformance.logits.workload import Job
@@ -43,7 +44,7 @@ ROLES = Roles(
 )
 
 #: What a request loses by being preempted or computed in parts: no other rule waits for it.
-ADVICE = RESUMED, CHUNKED = "LS-08", "LS-09"
+RESUMED, CHUNKED = "LS-08", "LS-09"
 
 #: Rules that are about every row or call, and hold when nothing went wrong.
 _GENERAL = ("LS-03", "LS-14", "LS-20", "LS-22", "LS-24")
@@ -90,17 +91,8 @@ class Watch:
             trial.bench.meaning,
         )
         found: Found = self.untouched.run(errand)
-        for rule, message in found.troubles.items():
-            note = trial.ledger.advise if rule in ADVICE else trial.ledger.fail
-            note(rule, message)
-        if found.unmeant:
-            trial.ledger.advise(ROLES.means, found.unmeant)
-        if found.unsaid:
-            trial.ledger.remarks[ROLES.means] = found.unsaid
-        for rule, count in found.seen.items():
-            trial.ledger.saw(rule, count)
+        trial.ledger.include(found.ledger)
         trial.acted |= found.acted
-        trial.ledger.fault = found.fault
         if tokens is not None:
             for rule in _GENERAL:
                 trial.ledger.saw(rule, sum(isinstance(e, Applied) for e in recording.events))
@@ -110,12 +102,8 @@ class Watch:
 class Found:
     """What the rows and calls of one engine come to."""
 
-    troubles: dict[str, str]
-    seen: dict[str, int]
+    ledger: Ledger
     acted: set[Choice]
-    fault: str | None
-    unmeant: str | None = None  #: the row that is not what the author says
-    unsaid: str | None = None  #: why the author's function did not say what a row must be
 
 
 @attrs.frozen

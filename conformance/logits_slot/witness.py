@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -13,12 +12,13 @@ import torch
 from conformance.engine.offline import Order
 from conformance.engine.slot_recording import Applied, Entered, Event, Row, SlotRecording
 from conformance.inputs.history import Choice
+from conformance.ledger import Ledger
 from conformance.logits.calls import misshapen
 from conformance.logits.rows import differing, same
 from conformance.logits_slot.bench import Alone, Bench
 from conformance.logits_slot.host import Host, Joining, request_states
 from conformance.logits_slot.live import CHUNKED, RESUMED, Found, Judge
-from conformance.plugin.expectation import OracleFailed
+from conformance.rules import Evidence
 
 
 def judge(plugin: type, errand: Judge) -> Found:
@@ -27,23 +27,15 @@ def judge(plugin: type, errand: Judge) -> Found:
     bench.meaning = errand.meaning
     witness = _Witness(bench, dict(errand.jobs))
     witness.judge(errand.events)
-    fault = None
     replayed = replay(bench, errand.orders, errand.outputs, errand.free)
     for number, (live, ours) in enumerate(zip(errand.events, replayed, strict=False)):
         if live != ours:
-            fault = (
+            witness.ledger.fault = (
                 f"the simulator and the engine disagree in call {number}: the engine sent "
                 f"{live}, the simulator {ours}; please report this"
             )
             break
-    return Found(
-        witness.troubles,
-        dict(witness.seen),
-        witness.acted,
-        fault,
-        witness.unmeant,
-        witness.unsaid,
-    )
+    return Found(witness.ledger, witness.acted)
 
 
 @attrs.define
@@ -61,25 +53,14 @@ class _Witness:
 
     bench: Bench
     jobs: Mapping[tuple[int, ...], Choice]
-    troubles: dict[str, str] = attrs.field(factory=dict)
-    seen: Counter[str] = attrs.field(factory=Counter)
+    ledger: Ledger = attrs.field(factory=lambda: Ledger(Evidence.OFFLINE))
     acted: set[Choice] = attrs.field(factory=set)
-    unmeant: str | None = None
-    unsaid: str | None = None
     _entered: dict[str, Entered] = attrs.field(factory=dict)
     _known: dict[str, _Live] = attrs.field(factory=dict)
     _slots: set[int] = attrs.field(factory=set)
     _rules: dict[str, str] = attrs.field(factory=dict)
     #: The advice that the rows of a request are about, whatever else happens to it.
     _advice: dict[str, str] = attrs.field(factory=dict)
-
-    def fail(self, rule: str, message: str) -> None:
-        """Note that a rule is broken; the first message stands."""
-        self.troubles.setdefault(rule, message)
-
-    def saw(self, rule: str, count: int = 1) -> None:
-        """Note that a rule was seen to hold."""
-        self.seen[rule] += count
 
     def judge(self, events: Sequence[Event]) -> None:
         """Judge all calls; the first row that is wrong ends it."""
@@ -101,11 +82,11 @@ class _Witness:
         given, got = torch.from_numpy(event.before), event.after
         got = torch.from_numpy(got) if isinstance(got, np.ndarray) else got
         if problem := misshapen(got, given, given.shape):
-            self.fail("LS-20", f"{problem} in {where}")
+            self.ledger.fail("LS-20", f"{problem} in {where}")
             return False
         assert isinstance(got, torch.Tensor)
         if [row.slot for row in event.rows] != sorted(row.slot for row in event.rows):
-            self.saw("LS-07")
+            self.ledger.saw("LS-07")
         for row, before, after in zip(event.rows, given, got, strict=True):
             if row.unfinished:
                 self._rules.setdefault(row.name, CHUNKED)
@@ -122,10 +103,10 @@ class _Witness:
         if changed and choice[0] == "on":
             self.acted.add(choice)
         if changed and choice[0] == "off":
-            self.fail("LS-04", f"a row of a request that did not opt in changed in {where}")
+            self.ledger.fail("LS-04", f"a row of a request that did not opt in changed in {where}")
             return False
         if changed and not self._entered[row.name].answer:
-            self.fail("LS-14", f"a row of a declined request was changed in {where}")
+            self.ledger.fail("LS-14", f"a row of a declined request was changed in {where}")
             return False
         for token in row.tokens[row.prompt_len + len(live.twin.outputs) :]:
             live.twin.append(token)
@@ -137,32 +118,19 @@ class _Witness:
             token, got, wanted = differing(after, expected)[0]
             advice = self._advice.get(row.name)
             live.astray = advice is not None
-            self.fail(
+            note = self.ledger.advise if live.astray else self.ledger.fail
+            note(
                 advice or rule or "LS-03",
                 f"the row of slot {row.slot} differs from the one that the request gets alone in "
                 f"{where}: token {token} is {got:.5g}, expected {wanted:.5g}",
             )
             return live.astray
-        self._hold_to_meaning(row, live, before, after)
-        self.saw(rule or "LS-03")
-        self.saw("LS-04", int(choice[0] == "off"))
+        if (meaning := self.bench.meaning) is not None:
+            said = self._entered[row.name].params, live.twin.prompt, live.twin.outputs
+            meaning.note(self.ledger, "LS-43", *said, before=before, after=after)
+        self.ledger.saw(rule or "LS-03")
+        self.ledger.saw("LS-04", int(choice[0] == "off"))
         return True
-
-    def _hold_to_meaning(
-        self, row: Row, live: _Live, before: torch.Tensor, after: torch.Tensor
-    ) -> None:
-        """Hold a row to what the author says of it."""
-        meaning, twin = self.bench.meaning, live.twin
-        if meaning is None:
-            return
-        params = self._entered[row.name].params
-        try:
-            wrong = meaning.wrong(params, twin.prompt, twin.outputs, before, after)
-        except OracleFailed as error:
-            self.unsaid = str(error)
-            return
-        self.unmeant = self.unmeant or wrong
-        self.saw("LS-43")
 
     def _live(self, row: Row) -> _Live:
         if row.name not in self._known:

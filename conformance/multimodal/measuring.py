@@ -13,6 +13,8 @@ from pathlib import Path
 
 import attrs
 
+from conformance.watching.room import leave_room, status
+
 MEBIBYTE = 2**20
 
 #: Beyond this there is no memory at all while an item is read, lest the machine suffers.
@@ -37,11 +39,7 @@ def measured() -> Iterator[Cost]:
     _forget_peak()
     before, started = _memory(), time.process_time()
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    size = _status("VmSize")
-    if size:
-        most = size + ROOM
-        soft = min(most, limits[1]) if limits[1] != resource.RLIM_INFINITY else most
-        resource.setrlimit(resource.RLIMIT_AS, (soft, limits[1]))
+    leave_room(ROOM)
     try:
         yield cost
     finally:
@@ -50,24 +48,15 @@ def measured() -> Iterator[Cost]:
         cost.memory = max(0, _peak() - before)
 
 
-def _status(field: str) -> int:
-    """Return a field of this process's status in bytes, 0 where there is none."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        return int(status.split(f"{field}:")[1].split()[0]) * 1024
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
 def _forget_peak() -> None:
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def _memory() -> int:
-    return _status("VmRSS") or _peak()
+    return status("VmRSS") or _peak()
 
 
 def _peak() -> int:
     # Where the peak cannot be forgotten it only grows, and less is seen of what calls take.
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -122,13 +122,7 @@ def table(certificate: Mapping[str, Any], *, width: int = 100, told: bool = Fals
     ``told`` above: then a failure is the beginning of its sentence.  Rules that are not judged for
     a reason that others have take none: :func:`unclear` names them.
     """
-    result = open_table()
-    result.add_column("rule", no_wrap=True)
-    result.add_column("verdict", no_wrap=True)
-    result.add_column("acted/run", justify="right", no_wrap=True)
-    result.add_column("evidence", no_wrap=True)
-    result.add_column("time", justify="right", no_wrap=True)
-    result.add_column("title", overflow="fold", ratio=1)
+    result = open_table("rule", "verdict", "acted/run", "evidence", "time", "title")
     room = max(20, width - _FIXED_WIDTH)
     together = _members(shared(certificate["rules"]))
     for rule in certificate["rules"]:
@@ -159,12 +153,7 @@ def table(certificate: Mapping[str, Any], *, width: int = 100, told: bool = Fals
 
 def configurations(certificate: Mapping[str, Any]) -> Table:
     """Return what was shown under each configuration, with counts and time."""
-    result = open_table()
-    result.add_column("configuration", no_wrap=True)
-    result.add_column("verdict", no_wrap=True)
-    result.add_column("acted/run", justify="right", no_wrap=True)
-    result.add_column("time", justify="right", no_wrap=True)
-    result.add_column("about", overflow="fold", ratio=1)
+    result = open_table("configuration", "verdict", "acted/run", "time", "about")
     for row in certificate["configurations"]:
         verdict = Verdict(row["verdict"])
         about = Text(row["about"])

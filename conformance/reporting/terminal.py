@@ -23,6 +23,17 @@ CONCLUSIONS: Mapping[Conclusion, str] = {
 }
 
 
-def open_table() -> Table:
-    """Return a table without lines, whose columns are still to be added."""
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+#: Columns of numbers, and those of sentences, which have the room that is left.
+_NUMBERS = frozenset({"acted/run", "tested", "time"})
+_SENTENCES = frozenset({"title", "about"})
+
+
+def open_table(*columns: str) -> Table:
+    """Return a table without lines that has these columns; more can be added."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        if name in _SENTENCES:
+            table.add_column(name, overflow="fold", ratio=1)
+        else:
+            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
+    return table

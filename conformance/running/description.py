@@ -38,14 +38,14 @@ def describe(
         UsageError: it does not exist, or has no plugin.
 
     """
-    roots = [place.root] if place.root else python_path(settings)
+    roots = [place.root] if place.root else settings.import_path()
     source = files.find_file(place.module, roots)
     job = zygote.fork(
         "conformance.worker.plugins:describe",
         {"wanted": [place], "environment": _variables(source, settings)},
         log=folder / "describe.log",
         directory=settings.directory,
-        python_path=python_path(settings),
+        python_path=settings.import_path(),
     )
     name = Path(source).name if source else place.module
     patience = Patience(name, notify, lambda stack: where(stack, source))
@@ -61,12 +61,6 @@ def describe(
         raise answer
     found: Sequence[Plugin] = answer
     return found
-
-
-def python_path(settings: Settings) -> list[str]:
-    """Return ``sys.path`` for workers: the caller's, and the folder it was started in."""
-    paths = [str(settings.directory), *settings.python_path]
-    return list(dict.fromkeys(path for path in paths if path))
 
 
 def where(stack: str, path: str | None) -> str:

@@ -16,7 +16,6 @@ from conformance.generations import named
 from conformance.plugin.files import sources
 from conformance.plugin.target import Plugin
 from conformance.rules import Evidence
-from conformance.running.description import python_path
 from conformance.running.zygotes import start_zygote
 from conformance.settings import Settings, folder_name
 from conformance.watching.elsewhere import Elsewhere
@@ -132,7 +131,7 @@ class Trials:
             arguments,
             log=log,
             directory=self.settings.directory,
-            python_path=python_path(self.settings),
+            python_path=self.settings.import_path(),
             preload=preload,
         )
 

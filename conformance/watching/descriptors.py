@@ -28,6 +28,16 @@ FIRST = 512
 STANDARD = range(3)
 
 
+def open_here() -> dict[int, str]:
+    """Return what this process has open, as the system names it; nothing where none does."""
+    found = {}
+    folder = Path("/proc/self/fd")
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        with suppress(OSError):  # the folder itself was open while it was listed
+            found[int(entry.name)] = str(entry.readlink())
+    return found
+
+
 @attrs.define
 class Descriptors:
     """Those that were open in this process, and copies of them in case that one is closed."""
@@ -43,9 +53,8 @@ class Descriptors:
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         first = FIRST if most == resource.RLIM_INFINITY else min(FIRST, most // 2)
         copies = {}
-        folder = Path("/proc/self/fd")
-        for number in [int(each.name) for each in folder.iterdir()] if folder.is_dir() else ():
-            with suppress(OSError):  # the folder itself was open while it was listed
+        for number in open_here():
+            with suppress(OSError):  # another thread has closed it
                 copies[number] = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, first)
         made = cls(path, copies)
         sys.addaudithook(made._hear)

@@ -12,7 +12,6 @@ import gc
 import os
 import pickle
 import re
-import resource
 import stat
 import tempfile
 import time
@@ -26,6 +25,7 @@ from typing import Any
 import attrs
 
 from conformance.watching.interruption import hurried, innermost
+from conformance.watching.room import leave_room
 from conformance.watching.untouched import Ended, Untouched
 
 #: Seconds that anything may take that is at most a megabyte, and how many times as long as an
@@ -232,7 +232,7 @@ class Guard:
     def open(cls, errand: Errand) -> Iterator[Guard]:
         """Guard what this process sends from now on; ordinary things have been sent before."""
         folder = Path(errand.folder)
-        _limit_memory()
+        leave_room(FILL)
         gc.freeze()  # what was there before need not be looked through for what to free
         with (folder / "stack").open("w+b") as stack:
             try:
@@ -262,15 +262,3 @@ class Guard:
         """Have this process end where a call that nothing interrupts takes so much longer."""
         self._until = time.monotonic() + seconds + 2 * MARGIN
         faulthandler.dump_traceback_later(seconds + 2 * MARGIN, exit=True, file=self._stack)
-
-
-def _limit_memory() -> None:
-    """Let this process have so much more memory than it has, where a system can say how much."""
-    try:
-        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    except OSError:
-        return
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = used * resource.getpagesize() + FILL
-    soft = min([wanted, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
-    resource.setrlimit(resource.RLIMIT_AS, (soft, limits[1]))

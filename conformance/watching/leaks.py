@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +22,7 @@ import attrs
 import torch
 
 from conformance.watching.clocks import undelayed
+from conformance.watching.descriptors import open_here
 
 #: What a request hands over to the plugin.
 Given = tuple[Any, ...]
@@ -84,20 +84,12 @@ def kept(given: list[Given], names: tuple[str, ...], most: int) -> str | None:
 
 def open_files() -> int:
     """Return how many files, sockets and pipes the process has; a server may have few thousands."""
-    return _entries("/proc/self/fd")
-
-
-def links() -> Iterator[str]:
-    """Yield what the process has open, as the system names it; nothing where none does."""
-    folder = Path("/proc/self/fd")
-    for entry in folder.iterdir() if folder.is_dir() else ():
-        with suppress(OSError):  # the folder itself was open while it was listed
-            yield str(entry.readlink())
+    return len(open_here())
 
 
 def names_of_files() -> Counter[str]:
     """Return what the process has open: the paths of files, else what they are, such as a pipe."""
-    parts = ((name, *name.partition(":")) for name in links())
+    parts = ((name, *name.partition(":")) for name in open_here().values())
     return Counter(f"a {kind}" if rest.startswith("[") else name for name, kind, _, rest in parts)
 
 
@@ -109,11 +101,7 @@ def more_files(left: int, before: Counter[str]) -> str:
 
 def threads() -> int:
     """Return how many threads the process has, with those of libraries."""
-    return _entries("/proc/self/task")
-
-
-def _entries(name: str) -> int:
-    folder = Path(name)
+    folder = Path("/proc/self/task")
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 

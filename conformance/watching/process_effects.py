@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 from conformance.watching import replaced
-from conformance.watching.leaks import links
+from conformance.watching.descriptors import open_here
 from conformance.watching.process_facts import (
     blanket_filters,
     generator_states,
@@ -146,7 +146,7 @@ def _facts() -> Iterator[tuple[tuple[Kind, str], Any]]:
 
 def _open_files() -> Iterator[str]:
     """Yield files and sockets that are open, as far as the system says; not its own devices."""
-    for name in links():
+    for name in open_here().values():
         if name.startswith("socket:") or (
             name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:"))
         ):

@@ -75,14 +75,6 @@ def test_another_model_runner_is_refused() -> None:
         model_runner.environment("v3")  # type: ignore[arg-type]
 
 
-def test_a_list_of_allowed_plugins_is_extended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where vLLM loads only the plugins that a user names, it loads ours as well."""
-    monkeypatch.setenv("VLLM_PLUGINS", "mine")
-
-    assert model_runner.environment("v1") == {"VLLM_USE_V2_MODEL_RUNNER": "0"}
-    assert model_runner.environment("v2")["VLLM_PLUGINS"] == "mine,conformance-model-runner-v2"
-
-
 def test_a_gpu_needs_nothing() -> None:
     """Only processes on a CPU have something of ours on their path."""
     assert model_runner.python_path("v2", "cuda") == model_runner.python_path("v1", "cpu") == []

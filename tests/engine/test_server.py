@@ -403,14 +403,10 @@ def test_gateway_that_refuses(gateway: str) -> None:
 
 @pytest.mark.parametrize(
     ("allowed", "expected"),
-    [
-        (None, None),
-        ("", ",one,two,conformance-plugin"),
-        ("mine", "mine,one,two,conformance-plugin"),
-    ],
+    [(None, None), ("", ["", "one", "two"]), ("mine", ["mine", "one", "two"])],
 )
 def test_its_own_entry_points_are_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str | None, expected: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str | None, expected: list[str] | None
 ) -> None:
     """Who allows some plugins of vLLM alone allows those that a server is started with."""
     if allowed is None:
@@ -429,4 +425,4 @@ def test_its_own_entry_points_are_allowed(
     with pytest.raises(ServerFailed):
         Server.start(tiny_llama(), log=tmp_path / "log", entry_points=entries)
 
-    assert seen == [expected]
+    assert [names and names.split(",")[:3] for names in seen] == [expected]

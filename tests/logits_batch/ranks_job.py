@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from vllm import LLM, SamplingParams, envs
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
-from conformance.engine.offline import ENVIRONMENT, engine_arguments
+from conformance.engine import model_runner
+from conformance.engine.offline import engine_arguments
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -65,7 +66,7 @@ def run(
     Digested.plugin = getattr(importlib.import_module(module), name)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(str(rank) for rank in range(ranks))
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(model_runner.environment("v1"))
     # vLLM would spawn the ranks, and each would import everything again.
     envs.VLLM_WORKER_MULTIPROC_METHOD = "fork"
     arguments = engine_arguments(model, [Digested], "cpu") | {"tensor_parallel_size": ranks}

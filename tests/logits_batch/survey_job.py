@@ -99,9 +99,12 @@ def _judge(trial: Trial, rule: str) -> tuple[str, str | None, int | None, int]:
     result = trial.check(rule)
     first = None
     if result.verdict is Verdict.FAIL:
-        first = (
-            judgement.first_failure(trial, rule)
-            if rule in trial.contract.judged
-            else result.examples
-        )
+        first = _first_failure(trial, rule) if rule in trial.contract.judged else result.examples
     return result.verdict.value, result.message, first, result.examples
+
+
+def _first_failure(trial: Trial, rule: str) -> int | None:
+    """Return how many examples it took until one broke the rule; None if none did."""
+    examples = judgement._examples(trial, rule, judgement._shape(trial, rule))
+    broken = (number for number, e in enumerate(examples, 1) if rule in e.rules())
+    return next(broken, None)

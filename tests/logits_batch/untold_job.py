@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from vllm.sampling_params import BeamSearchParams, SamplingParams
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
+from conformance.engine import model_runner
 from conformance.engine.models import tiny_llama
-from conformance.engine.offline import ENVIRONMENT, embeddings, engine_arguments
+from conformance.engine.offline import embeddings, engine_arguments
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -47,7 +48,7 @@ def told(connection: Connection) -> None:
     """Answer what a processor is told of each request, by what a client asked for."""
     connection.recv()
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(model_runner.environment("v1"))
     from vllm import LLM
 
     model = str(tiny_llama())

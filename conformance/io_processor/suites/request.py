@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
+
 from conformance.io_processor.documented import restore_documented_base
-from conformance.io_processor.suites import shared
+from conformance.io_processor.suites import data, shared
 from conformance.rules import Evidence
-from conformance.suite import Opening, Replayed, Suite, Trial
+from conformance.suite import Opening, Replayed, Trial
 from conformance.watching.loading_process import Maker
 
 
@@ -38,16 +40,6 @@ def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> Replaye
     return shared.replay(shared.REQUEST, cls, counterexample, model)
 
 
-SUITE = Suite(
-    base=shared.BASE,
-    recognises=_recognises,
-    meant=shared.meant,
-    open_trial=_open,
-    replay=_replay,
-    maker=_maker,
-    own_host=shared.own_host,
-    shares=("IO-39", "IO-02"),
-    loading=shared.loading,
-    serves=True,
-    forget=shared.forget,
+SUITE = attrs.evolve(
+    data.SUITE, recognises=_recognises, open_trial=_open, replay=_replay, maker=_maker
 )

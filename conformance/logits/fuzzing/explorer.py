@@ -8,7 +8,6 @@ import resource
 import time
 from contextlib import suppress
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -46,6 +45,7 @@ from conformance.logits.watching import LIKELY_FIELDS
 from conformance.search import REQUESTS, TRIED, Found, draw
 from conformance.settings import Budget
 from conformance.watching.interruption import tell_progress
+from conformance.watching.room import leave_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -118,14 +118,6 @@ class Explored:
             ledger.beside[roles.client_error] = "it refuses no request"
 
 
-def _bound_memory() -> None:
-    """Let no allocation take more than :data:`MEMORY` beside what there is."""
-    status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    data = next(int(line.split()[1]) for line in status if line.startswith("VmData"))
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + MEMORY, hard))
-
-
 @attrs.define
 class Explorer:
     """Tries one request after the other."""
@@ -152,7 +144,7 @@ class Explorer:
             for _ in range(3):
                 bench.new()
         # An honest constructor may need much.
-        _bound_memory()
+        leave_room(MEMORY, resource.RLIMIT_DATA)
         self.serving = attrs.evolve(self.serving, entering=self.slate.enter)
         tell_progress(self.slate.count_up)  # torch may compile for longer than a request may take
         self.among_others = AMONG_OTHERS[self.budget]

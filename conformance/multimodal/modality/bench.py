@@ -13,11 +13,10 @@ import attrs
 
 from conformance.checking import Undecided
 from conformance.multimodal.modality import models, promises, stock
-from conformance.multimodal.modality.calls import ask
+from conformance.multimodal.modality.calls import ask, runtime
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.promises import Promises
-from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.served import Served, finished, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.settings import UsageError

@@ -3,26 +3,17 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-
-from conformance.multimodal.modality.runtime import runtime
+from conformance.multimodal.processor.answers import Answer
 from conformance.watching.interruption import PluginExited, in_call, limited
 
 
-@attrs.frozen(eq=False)
-class Answer:
-    """What came of a call: a value, or what was raised."""
-
-    value: Any = None
-    error: Exception | None = None
-
-    @property
-    def good(self) -> bool:
-        """Whether nothing was raised."""
-        return self.error is None
+def runtime(module: str, package: str = "modality") -> Any:  # noqa: ANN401 - a module of the library
+    """Return a module of the modality library, or of another package beside it; it needs numpy."""
+    return importlib.import_module(f"reference_plugins.{package}.{module}")
 
 
 def ask(what: str, function: Callable[..., Any], *arguments: object) -> Answer:

@@ -19,9 +19,9 @@ import torch
 
 from conformance.multimodal.modality import shape, stock
 from conformance.multimodal.modality.bench import Bench
+from conformance.multimodal.modality.calls import runtime
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import Model
-from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.served import finished, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.plugin import profile as profiles

@@ -16,7 +16,7 @@ from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import as_array
-from conformance.multimodal.modality.served import Served, parsed
+from conformance.multimodal.modality.served import Served, finished, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.search import ITEMS, smallest
@@ -376,7 +376,7 @@ def travels(trial: Trial) -> Finding:
                 f"the item that {sample} is parsed to cannot be pickled: {said(found.error)}"
             )
         if what := shape.difference(
-            trial.finish_item(plugin, found.value, config), bench.alone(sample), hashes=True
+            finished(plugin, found.value, config), bench.alone(sample), hashes=True
         ):
             return failed(f"{sample}, pickled after it was parsed, is another item: {what}")
     return passed(len(bench.good), len(bench.good))

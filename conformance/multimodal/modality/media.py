@@ -25,13 +25,14 @@ MIME: Mapping[str, str] = {
 }
 
 
-def _text(content: bytes) -> str:
+def base64_of(content: bytes) -> str:
+    """Return a file as a text in base64."""
     return base64.b64encode(content).decode()
 
 
 def data_url(content: bytes, mime: str) -> str:
     """Return a file as a data URL."""
-    return f"data:{mime};base64,{_text(content)}"
+    return f"data:{mime};base64,{base64_of(content)}"
 
 
 #: How the content of a file can be handed over, the usual ones first.
@@ -39,10 +40,10 @@ FORMS: Mapping[str, Callable[[bytes, str], Any]] = {
     "bytes": lambda content, _: content,
     "data URL": data_url,
     "mapping with a data URL": lambda content, mime: {"url": data_url(content, mime)},
-    "mapping with base64": lambda content, _: {"data": _text(content)},
+    "mapping with base64": lambda content, _: {"data": base64_of(content)},
     "bytearray": lambda content, _: bytearray(content),
     "memoryview": lambda content, _: memoryview(content),
-    "base64": lambda content, _: _text(content),
+    "base64": lambda content, _: base64_of(content),
 }
 
 
@@ -110,8 +111,8 @@ def floats(waveform: npt.NDArray[np.int16]) -> npt.NDArray[np.float32]:
     return waveform.astype(np.float32) / np.float32(2**15)
 
 
-def wav(waveform: npt.NDArray[np.int16], rate: int = RATE) -> bytes:
-    """Return a WAV file of 16-bit integers ``[samples]``."""
+def wav(waveform: npt.NDArray[Any], rate: int = RATE) -> bytes:
+    """Return a WAV file of numbers ``[samples]`` as 16-bit integers."""
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setnchannels(1)

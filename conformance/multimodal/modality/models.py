@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from conformance.multimodal.modality.runtime import runtime
+from conformance.multimodal.modality.calls import runtime
 
 Rows = npt.NDArray[Any]
 

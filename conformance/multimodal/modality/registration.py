@@ -10,8 +10,7 @@ from typing import Any
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.calls import ask
-from conformance.multimodal.modality.runtime import runtime
+from conformance.multimodal.modality.calls import ask, runtime
 from conformance.multimodal.modality.trial import Trial
 from conformance.watching.comparison import shortened
 from conformance.watching.raised import said

@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 
-from conformance.multimodal.modality.calls import Answer, answered, ask, missing, refused
+from conformance.multimodal.modality.calls import answered, ask, missing, refused
+from conformance.multimodal.processor.answers import Answer
 from conformance.watching.raised import said
 
 

@@ -13,13 +13,13 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.modality import shape, tables
+from conformance.multimodal.modality import shape
 from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.calls import Answer, ask, refused
+from conformance.multimodal.modality.calls import ask, refused, runtime
 from conformance.multimodal.modality.models import Model
-from conformance.multimodal.modality.runtime import runtime
 from conformance.multimodal.modality.stock import Sample, drawn
-from conformance.multimodal.modality.trial import Trial
+from conformance.multimodal.modality.trial import Trial, table
+from conformance.multimodal.processor.answers import Answer
 from conformance.search import ITEMS as EFFORT
 from conformance.search import smallest
 from conformance.verdict import Verdict
@@ -102,7 +102,7 @@ def never_below(trial: Trial) -> Finding:
             f"{sample} takes {actual} tokens, and estimate_tokens said {estimate} (model "
             f"{model.name})",
             count,
-            case=tables.table(
+            case=table(
                 ("item", "what", "estimated", "actual"),
                 [("0", str(sample), str(estimate), str(actual))],
             ),
@@ -209,7 +209,7 @@ def rows(trial: Trial) -> Finding:
         _, worst = smallest(prompts, judge, EFFORT, budget=trial.budget, seed=bench.seed)
         if worst:
             samples, said_of, lengths = worst
-            table = [
+            rows = [
                 (str(index), str(sample), str(length), str(actual))
                 for index, (sample, (length, actual)) in enumerate(
                     zip(samples, lengths, strict=True)
@@ -220,7 +220,7 @@ def rows(trial: Trial) -> Finding:
                 if samples[1:]
                 else f"{said_of} (model {model.name})",
                 max(count, 1),
-                case=tables.table(("item", "what", "placeholders", "rows"), table),
+                case=table(("item", "what", "placeholders", "rows"), rows),
             )
     if not count:
         return Finding(
@@ -267,7 +267,7 @@ def pipeline(trial: Trial) -> Finding:
             return failed(
                 f"of a prompt with {', '.join(map(str, samples))}, {what} (model {model.name})",
                 count,
-                case=tables.table(
+                case=table(
                     ("item", "what"),
                     [(str(index), str(each)) for index, each in enumerate(samples)],
                 ),

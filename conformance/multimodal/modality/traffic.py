@@ -17,12 +17,12 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.modality import hostile, shape, tables
+from conformance.multimodal.modality import hostile, shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.served import Served, finished, parsed, run_through
 from conformance.multimodal.modality.stock import Sample
-from conformance.multimodal.modality.trial import Trial
+from conformance.multimodal.modality.trial import Trial, table
 from conformance.search import ITEMS, smallest
 from conformance.watching.interruption import PluginHung
 
@@ -83,7 +83,7 @@ def sequence(trial: Trial) -> Finding:
         return failed(
             f"{history.samples[index]}, after {before or 'nothing'}, is not what it is alone: "
             f"{what}",
-            case=tables.table(("item", "what", "alone"), rows),
+            case=table(("item", "what", "alone"), rows),
         )
 
     return _searched(trial, judge, told, mistakes=True)
@@ -117,7 +117,7 @@ def together(trial: Trial) -> Finding:
         return failed(
             f"{history.samples[index]}, parsed in one request with {others}, is not what it is "
             f"alone: {what}",
-            case=tables.table(("item", "what", "then"), rows),
+            case=table(("item", "what", "then"), rows),
         )
 
     return _searched(trial, judge, told, mistakes=False)
@@ -177,7 +177,7 @@ def threads(trial: Trial) -> Finding:
             f"of {count} items that were served on {THREADS} threads, some are not what they are "
             "alone",
             count,
-            case=tables.table(("item", "what", "then"), rows),
+            case=table(("item", "what", "then"), rows),
         )
     return passed(count, count)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
@@ -47,10 +47,6 @@ class Trial(Simulation):
         """Take an item that was parsed, or not, through the other methods."""
         return finished(plugin, found.item, config) if found.good else found
 
-    def finish_item(self, plugin: object, item: object, config: object) -> Served:
-        """Take an item through the other methods."""
-        return finished(plugin, item, config)
-
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
         return {"profile": self.bench.document()}
@@ -74,3 +70,8 @@ class Trial(Simulation):
             "parameters": [],
             "invalid": [],
         }
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return the smallest history as a case has it: the first column holds numbers."""
+    return {"columns": list(columns), "rows": [list(row) for row in rows]}

@@ -7,11 +7,8 @@ Models that pool are asked by ``POST /pooling``, which takes the same messages.
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import json
 import shlex
-import wave
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ import torch
 from PIL import Image
 
 from conformance.engine import access
+from conformance.multimodal.modality import media
 from conformance.watching.comparison import first_line, same_rows
 
 #: A request to a tiny model that is not answered after this long hangs.
@@ -107,13 +105,21 @@ def part(modality: str, value: object) -> dict[str, Any]:
 
     """
     if modality == "image" and isinstance(value, Image.Image):
-        return {"type": "image_url", "image_url": {"url": _url("image/png", _png(value))}}
+        return {
+            "type": "image_url",
+            "image_url": {"url": media.data_url(media.encoded(value, "PNG"), "image/png")},
+        }
     if modality == "audio" and isinstance(value, tuple):
         samples, rate = value
-        sound = {"data": _base64(_wav(samples, rate)), "format": "wav"}
-        return {"type": "input_audio", "input_audio": sound}
+        loudest = np.iinfo(np.int16).max
+        sound = media.wav(np.clip(samples, -1.0, 1.0) * loudest, rate)
+        return {
+            "type": "input_audio",
+            "input_audio": {"data": media.base64_of(sound), "format": "wav"},
+        }
     if modality == "video" and isinstance(value, np.ndarray):
-        frames = ",".join(_base64(_jpeg(frame)) for frame in value)
+        pictures = (media.encoded(Image.fromarray(frame), "JPEG") for frame in value)
+        frames = ",".join(map(media.base64_of, pictures))
         return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
     raise NotSendable(f"no part of a chat carries {modality} as {type(value).__name__}")
 
@@ -165,34 +171,3 @@ def curl(
 def _message(body: object) -> str:
     """Return what the server says; the client hands over what is under "error" alone."""
     return str(body.get("message", body)) if isinstance(body, dict) else str(body)
-
-
-def _url(kind: str, data: bytes) -> str:
-    return f"data:{kind};base64,{_base64(data)}"
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def _png(image: Image.Image) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, "PNG")
-    return stream.getvalue()
-
-
-def _jpeg(frame: object) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(frame).save(stream, "JPEG")
-    return stream.getvalue()
-
-
-def _wav(samples: Any, rate: int) -> bytes:  # noqa: ANN401 - an array of samples
-    stream = io.BytesIO()
-    with wave.open(stream, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        loudest = np.iinfo(np.int16).max
-        file.writeframes((np.clip(samples, -1.0, 1.0) * loudest).astype("<i2").tobytes())
-    return stream.getvalue()

@@ -121,16 +121,15 @@ def odd(trial: Trial) -> Finding:
     bench = trial.bench
     for one, why in bench.failing.items():
         return failed(f"{one.modality} {one.text!r} {why}, {_OF_SERVER}")
-    items = trial.odd_items()
-    if not items:
+    if not bench.unusual:
         why = "nobody knows what an unusual item of its modalities is"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
-    for count, one in enumerate(items, 1):
+    for count, one in enumerate(bench.unusual, 1):
         found = bench.alone(one)
         if not (found.good or found.of_client or found.lacks):
             what = f"{one.modality} {one.text!r} {found.describe()}, {_OF_SERVER}"
             return failed(what, count, case={"shown": alone(one)})
-    return passed(len(items), len(items))
+    return passed(len(bench.unusual), len(bench.unusual))
 
 
 #: Bytes, and seconds of processor time, that an item may take which is some megabytes itself.

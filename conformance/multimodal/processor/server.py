@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import attrs
 
 from conformance.engine import access
-from conformance.engine.server import HostTrouble, Server, ServerFailed, external
+from conformance.engine.server import HostTrouble, Server, ServerFailed
 from conformance.live_trial import DEATH_SECONDS, START_LIMIT
 from conformance.multimodal.processor import checkpoint, clients, deployment, live
 from conformance.multimodal.processor.clients import OUTPUT, Answer, Client, NotSendable, curl
@@ -74,10 +74,7 @@ class Trial(ProcessorTrial):
         self.ends.callback(checkpoint.remove, Path(self.checkpoint))
         settings = self.opening.settings
         # Forks of this process, which runs no other threads yet.
-        if (url := settings.server_url) is not None:
-            self.serve(external(url, access.of(settings)))
-        else:
-            self.serve(self._start("server", settings.server_arguments))
+        self.serve(self.running() or self._start("server", settings.server_arguments))
         if settings.encoding is not None:
             self._encoder = self._start("encoder", settings.encoding.arguments)
             self.ends.callback(self._encoder.stop)
@@ -138,10 +135,6 @@ class Trial(ProcessorTrial):
         if self.ledger.blocked is None:
             self.ledger.saw(live.SURVIVES)
 
-    @property
-    def _own(self) -> bool:
-        return isinstance(self.server, Server)
-
     def _encodes(self) -> bool:
         """Wait for the server that encodes, where there is one."""
         if self._encoder is None:
@@ -171,7 +164,7 @@ class Trial(ProcessorTrial):
         """Each prompt is answered by itself, with the placeholders that the simulator gives it."""
         why = None
         for prompt in prompts:
-            if prompt.options and not self._own:
+            if prompt.options and not self.own:
                 continue  # whether the server trusts a request with these is its own affair
             try:
                 content = self._content(prompt)
@@ -187,7 +180,7 @@ class Trial(ProcessorTrial):
                 return
             # What is pooled comes with no tokens of its prompt, but their number.
             told, simulated = (len(got.prompt), len(wanted)) if self.pools else (got.prompt, wanted)
-            if self._own and told != simulated:
+            if self.own and told != simulated:
                 self.ledger.fault = (
                     f"for {live.shown(prompt)} the server has {len(got.prompt)} tokens "
                     f"and the simulator {len(wanted)}"
@@ -310,7 +303,7 @@ class Trial(ProcessorTrial):
 
     def _refusals(self, client: Client) -> None:
         """What is not allowed is refused with 400, and the server lives on."""
-        if not self._own:
+        if not self.own:
             why = "the limits of a running server are its own"
             self.ledger.beside |= dict.fromkeys(
                 (live.TOO_MANY, live.UNSUPPORTED, live.OPTIONS), why
@@ -362,7 +355,7 @@ class Trial(ProcessorTrial):
             if not got.good:
                 self._blame(prompt, got, self._curl(client, content, prompt))
                 return
-            if got.prompt != first.prompt or (self._own and not got.same(first)):
+            if got.prompt != first.prompt or (self.own and not got.same(first)):
                 command = self._curl(client, content, prompt)
                 self.ledger.fail(
                     rule,

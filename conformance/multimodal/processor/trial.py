@@ -80,10 +80,6 @@ class Trial(Simulation):
         """Judge prompts of a shape."""
         return search(self.bench, self.budget, judge, shape)
 
-    def odd_items(self) -> list[Item]:
-        """Return items of unusual sizes and forms, of the modalities that are served."""
-        return list(self.bench.unusual)
-
     def at_steps(self) -> tuple[Prompt, ...]:
         """Return items of the sizes at which numbers of placeholders change, with any options."""
         if self._at_steps is None:
@@ -92,7 +88,7 @@ class Trial(Simulation):
 
     def each_alone(self) -> Iterator[Prompt]:
         """Yield every item that is known, alone: with no options first, then with any."""
-        items = (*self.bench.stock.everything, *self.odd_items())
+        items = (*self.bench.stock.everything, *self.bench.unusual)
         yield from map(alone, self.large())
         for options in range(len(self.bench.stock.options)):
             yield from (alone(item, options) for item in items)
