@@ -117,7 +117,7 @@ def handover(trial: Trial) -> Finding:
         [(sample, THINKING.reasoning, ()) for sample in pair.tool.first()],
         st.tuples(pair.tool.answers(), thoughts, cut),
         judge,
-        lambda example: str(pair.text(*example[:2])),
+        text=lambda example: pair.text(*example[:2]),
         where="any answer behind reasoning",
     )
 
@@ -151,7 +151,7 @@ def without(trial: Trial) -> Finding:
         why = "the parser takes an answer without markers for reasoning"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
     drawn = None if drawing is None else drawing.content
-    return trial.sought(known, drawn, judge, str)
+    return trial.sought(known, drawn, judge)
 
 
 def _calling(trial: Trial) -> tuple[Bench, list[str]]:

@@ -16,7 +16,7 @@ from conformance.rules import nearest
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from conformance.parser.wanted import Wanted
     from conformance.plugin.target import Target
@@ -30,7 +30,7 @@ def resolved(role: str, target: Target) -> Target:
 
     """
     if (function := loader.registrar(target)) is not None:
-        return _registered_by(role, target, function)
+        return registration.registered_by(function, f"{role}-parser", target)
     if not target.text.startswith(f"{role}-parser:"):
         return target
     name = target.qualname or ""
@@ -42,25 +42,6 @@ def resolved(role: str, target: Target) -> Target:
         )
     module, qualname = known[name]
     return attrs.evolve(target, module=module, qualname=qualname)
-
-
-def _registered_by(role: str, target: Target, function: Callable[[], object]) -> Target:
-    """Return the first parser that the function of a general plugin registers, if it does."""
-    known = manager(role)
-    kept = {name: getattr(known, name) for name in ("lazy_parsers", f"{role}_parsers")}
-    try:
-        for name in kept:
-            setattr(known, name, {})
-        function()
-        lazy, eager = (getattr(known, name) for name in kept)
-    finally:
-        for name, before in kept.items():
-            setattr(known, name, {**before, **getattr(known, name)})
-    for module, qualname in lazy.values():
-        return attrs.evolve(target, module=module, qualname=qualname)
-    for name, cls in eager.items():
-        return registration.at_its_name(target, cls, f"{role}-parser:{name}")
-    return target
 
 
 def registered(role: str) -> Mapping[str, tuple[str, str]]:

@@ -111,7 +111,8 @@ class Tried(Simulation):
         drawing = self.drawing
         if drawing is None and not self.given:
             self._unknown()
-        found = [*self.given, *(drawing.first(self.also) if drawing else ())]
+        also = [self.also] if self.also is not None else []
+        found = [*self.given, *([*drawing.saying(*also), *drawing.first()] if drawing else ())]
         if self.fit is not None and self.fit.format.name == markers.OWN:
             # Reasoning may begin with a text of the source; what such an answer says is open.
             write, texts = self.fit.format.write, markers.texts(self.cls)

@@ -206,7 +206,7 @@ class Trial(Tried):
         known += besides
         drawn = st.tuples(self.answers(), other)
         with_tokens = partial(self._with_tokens, judge)
-        return self.sought(known, drawn, lambda each: with_tokens(*each), lambda each: each[0].text)
+        return self.sought(known, drawn, lambda each: with_tokens(*each))
 
     def _with_tokens(self, judge: Callable[..., Judged], sample: Sample, *more: object) -> Judged:
         return judge(sample, *self.for_sample(sample), *more)
@@ -216,8 +216,8 @@ class Trial(Tried):
         first: Iterable[_Example],
         drawn: SearchStrategy[_Example] | None,
         judge: Callable[[_Example], Judged],
-        text: Callable[[Any], str] = lambda sample: str(sample.text),
         *,
+        text: Callable[[Any], str | None] | None = None,
         ready: Sequence[_Example] = (),
         where: str = "any answer that is known",
         idle: str | None = None,
@@ -228,7 +228,7 @@ class Trial(Tried):
             first: known examples.
             drawn: others.
             judge: tells what one shows.
-            text: returns the answer of an example.
+            text: returns the answer of an example that is more than a sample, or begins with one.
             ready: what *drawn* draws; it is drawn again for what shows something, to shrink it.
             where: what the known ones are, for a parser that finds nothing in any.
             idle: what is said of such a parser instead.
@@ -254,8 +254,9 @@ class Trial(Tried):
             sample = example[0] if isinstance(example, tuple) else example
             scene = found.scene() if found.scene else {}
             cut = {"deltas": scene["deltas"]} if scene else {}
+            told = text(example) if text is not None else getattr(sample, "text", sample)
             says = getattr(sample, "says", None)
-            case = {"answer": {"text": text(example), **cut}, "program": scene, SAYS: says}
+            case = {"answer": {"text": told, **cut}, "program": scene, SAYS: says}
             return failed(str(found.wrong), count, max(acted, 1), case=case)
         if acted:
             return passed(count, acted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import attrs
@@ -46,6 +46,26 @@ def registered(target: Target, module: ModuleType) -> Iterator[tuple[Target, typ
             seen.add(cls)
             free = _free(module, cls)
             yield attrs.evolve(target, qualname=free, known_as=f"{form}:{name}"), cls
+
+
+def registered_by(function: Callable[[], object], form: str, target: Target) -> Target:
+    """Return where the first class is that a function registers in a registry, if it does."""
+    registry = registries()[form]
+    manager = getattr(importlib.import_module(registry.module), registry.manager)
+    kept = {name: getattr(manager, name) for name in (registry.places, registry.classes)}
+    try:
+        for name in kept:
+            setattr(manager, name, {})
+        function()
+        places, classes = (getattr(manager, name) for name in kept)
+    finally:
+        for name, before in kept.items():
+            setattr(manager, name, {**before, **getattr(manager, name)})
+    for module, qualname in places.values():
+        return attrs.evolve(target, module=module, qualname=qualname)
+    for name, cls in classes.items():
+        return at_its_name(target, cls, f"{form}:{name}")
+    return target
 
 
 def named(target: Target, module: ModuleType) -> Target:
