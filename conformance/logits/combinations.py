@@ -48,11 +48,15 @@ OTHERS = ("A", "B", "J")
 COMBINED = Shape(
     name="combined",
     title="requests ask for more than the plugin, among others",
+    finish="free",
     sampled=True,
     tolerant=True,
 )
 TOKENLESS = Shape(
-    name="tokenless", title="requests ask for more than the plugin, among others", sampled=True
+    name="tokenless",
+    title="requests ask for more than the plugin, among others",
+    finish="free",
+    sampled=True,
 )
 SHAPES = (COMBINED, TOKENLESS)
 
