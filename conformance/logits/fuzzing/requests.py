@@ -81,6 +81,8 @@ def _sentence(outcome: Outcome) -> str:
     keywords = readable(outcome.keywords)
     arrives = carriers.ways(outcome.keywords, carried=outcome.carried)
     by = f" (by {', '.join(arrives)})" if arrives else ""
+    if (route := carriers.ordinary(outcome.keywords)) is not None:
+        by += f", as every request to {route.path} without vllm_xargs has it,"
     what = f"{outcome.said}{_at(outcome)}"
     if outcome.stage is Stage.ADMISSION:
         means = _MEANS.get(outcome.kind or Kind.RAISED, "the server ends for every client")
