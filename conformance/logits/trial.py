@@ -151,8 +151,8 @@ class Trial(Asked):
                 return again, found, shown
             finding = passed(finding.examples + found.examples, finding.acted + found.acted)
         if finding.verdict is Verdict.NOT_VERIFIED and not finding.waits_for and self.inert:
-            shown = rule in self.contract.shown_by_all
-            finding = without_effect(finding, self.unknown_switch(), INERT, shown=shown)
+            all_show = rule in self.contract.shown_by_all
+            finding = without_effect(finding, self.unknown_switch(), INERT, shown=all_show)
         return self, self._advised(finding.enough(least, OFTENER)), case
 
     def _advised(self, finding: Finding) -> Finding:
