@@ -6,6 +6,7 @@ from __future__ import annotations
 from conformance.findings import IDLE, Finding
 from conformance.inputs.history import Choice
 from conformance.logits.requests import Stock
+from conformance.logits.waiting import Found
 from conformance.verdict import Cause, Verdict
 
 #: What an author does about a plugin that acts too rarely.
@@ -22,6 +23,17 @@ def unreached(bench: Stock) -> str:
     return (
         f"what it waits for has {len(phrase)} tokens, and requests have to get another one behind "
         f"them: {', '.join(counts)}"
+    )
+
+
+def unknown_tokens(waits: Found, vocabulary: int) -> str:
+    """Say which tokens a plugin names that the model does not have, and what to write, or ""."""
+    if not waits.beyond:
+        return ""
+    return (
+        f"it names {', '.join(map(str, waits.beyond))}, which the vocabulary of {vocabulary} "
+        "tokens here does not have: if it waits for them, give the profile a larger one, such as "
+        f"config = {{ vocab_size = {max(waits.beyond) + 1} }}"
     )
 
 

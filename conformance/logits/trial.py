@@ -27,7 +27,7 @@ from conformance.logits.aside import Aside, answered
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.cases import history_case
 from conformance.logits.contract import Contract
-from conformance.logits.findings import OFTENER, unreached, without_effect
+from conformance.logits.findings import OFTENER, unknown_tokens, unreached, without_effect
 from conformance.logits.fuzzing.exploration import Exploring, explore
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.values import readable
@@ -160,7 +160,8 @@ class Trial(Asked):
         idle = finding.verdict is Verdict.NOT_VERIFIED and finding.tried and not finding.acted
         if not idle or not self.parameters.on:
             return finding
-        return finding.advised(unreached(self.bench) or OFTENER)
+        known = unknown_tokens(self.parameters.waits, self.bench.vocabulary)
+        return finding.advised(unreached(self.bench) or known or OFTENER)
 
     def _turned(self, number: int) -> Trial:
         """Return the trial on other logits, with another of what is waited for coming first."""
