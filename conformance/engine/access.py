@@ -149,8 +149,11 @@ def _trusting_nobody() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def curl(url: str, path: str, body: str) -> str:
-    """Return the command that posts a body of JSON to an address, with variables for secrets."""
+def curl(url: str, path: str, body: str | None = None) -> str:
+    """Return the command that posts a body of JSON to an address, with variables for secrets.
+
+    Without a body it is for who adds where that is read from.
+    """
     named = _access(url).headers
     words = [
         f'-H "{name}: Bearer ${API_KEY}"'
@@ -158,8 +161,8 @@ def curl(url: str, path: str, body: str) -> str:
         else f'-H "{name}: ${name.upper().replace("-", "_")}"'
         for name in named
     ]
-    sent = [f"{url}{path}", "-H 'Content-Type: application/json'", f"-d {shlex.quote(body)}"]
-    return " ".join(["curl", *words, *sent])
+    data = [] if body is None else [f"-d {shlex.quote(body)}"]
+    return " ".join(["curl", *words, f"{url}{path}", "-H 'Content-Type: application/json'", *data])
 
 
 def _access(url: str) -> Access:

@@ -96,6 +96,12 @@ class Contract:
         kinds = strata.rule_of_kind.values()
         return frozenset({*strata.rule_of.values(), *kinds, *self.anywhere, strata.opt_out})
 
+    @property
+    def shown_by_all(self) -> frozenset[str]:
+        """The rules that requests show which a plugin does nothing for."""
+        kinds = {*self.strata.rule_of_kind.values()} - {*self.strata.rule_of.values(), self.means}
+        return frozenset({*kinds, self.strata.opt_out})
+
     def stocked(self, plugin: type, model: str, parameters: Parameters, seed: int) -> Stock:
         """Return what a plugin is tried on in the simulator."""
         bench = self.bench(plugin, model, parameters.simulated(), seed, parameters.waits)

@@ -13,7 +13,7 @@ from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
 from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.findings import label, unreached
+from conformance.logits.findings import label, unknown_tokens, unreached
 from conformance.logits.keywords import admissible
 from conformance.logits.played import Kind
 from conformance.logits.processes import served
@@ -72,7 +72,7 @@ def acts(trial: Trial) -> Finding:
     waits, late = trial.parameters.waits, unreached(trial.bench)
     if trial.parameters.declared and (waits.declared or not waits.reads) and not late:
         return failed(sentence, len(examples), case={"choice": idle[0]})
-    if late:
+    if late := late or unknown_tokens(waits, trial.bench.vocabulary):
         sentence += f"; {late}"
     elif waits.reads:
         sentence += f"; {_said(trial.bench.words)}"

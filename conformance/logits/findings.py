@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from conformance.findings import IDLE, Finding
 from conformance.inputs.history import Choice
 from conformance.logits.requests import Stock
+from conformance.logits.waiting import Found
+from conformance.verdict import Cause, Verdict
 
 #: What an author does about a plugin that acts too rarely.
 OFTENER = "name parameters in `on`, or tokens in `outputs`, with which it acts more often"
@@ -21,6 +24,37 @@ def unreached(bench: Stock) -> str:
         f"what it waits for has {len(phrase)} tokens, and requests have to get another one behind "
         f"them: {', '.join(counts)}"
     )
+
+
+def unknown_tokens(waits: Found, vocabulary: int) -> str:
+    """Say which tokens a plugin names that the model does not have, and what to write, or ""."""
+    if not waits.beyond:
+        return ""
+    return (
+        f"it names {', '.join(map(str, waits.beyond))}, which the vocabulary of {vocabulary} "
+        "tokens here does not have: if it waits for them, give the profile a larger one, such as "
+        f"config = {{ vocab_size = {max(waits.beyond) + 1} }}"
+    )
+
+
+def without_effect(finding: Finding, unknown: Cause, why: str, *, shown: bool) -> Finding:
+    """Return what a finding says of a plugin that nothing switches on, and that nobody expects to.
+
+    What it must leave alone, and what its calls must not do, every request shows.
+
+    Args:
+        finding: one that is not verified.
+        unknown: that no request is known that switches it on.
+        why: why none has to be.
+        shown: whether the rule is one that every request shows.
+
+    """
+    idle = finding.tried and not finding.acted
+    if not idle and finding.cause not in (IDLE, unknown):
+        return finding
+    if finding.examples and shown:
+        return Finding(Verdict.PASS, finding.examples, finding.examples)
+    return Finding(Verdict.NOT_APPLICABLE, finding.examples, message=why)
 
 
 def switched_on(bench: Stock) -> list[Choice]:

@@ -11,11 +11,12 @@ import attrs
 
 from conformance.engine import model_runner
 from conformance.engine.server import ExternalServer
+from conformance.generations import named
 from conformance.inputs.history import Choice
 from conformance.live_trial import LiveTrial
 from conformance.logits.findings import label
 from conformance.logits.fuzzing.explorer import Explored
-from conformance.logits.parameters import Parameters
+from conformance.logits.parameters import INERT, Parameters
 from conformance.logits.requests import Stock
 from conformance.logits.roles import Roles
 from conformance.rules import Evidence
@@ -32,6 +33,8 @@ class LogitsTrial(LiveTrial):
     acted: set[Choice] = attrs.field(init=False, factory=set)  #: what had an effect
     #: The parameter sets that cannot be asked here, those of ``invalid`` among them.
     uncarried: tuple[tuple[str, int], ...] = attrs.field(init=False, default=())
+    #: Whether nothing switches the plugin on, as its author says, and nothing was seen to.
+    inert: bool = attrs.field(init=False, default=False)
 
     def run(self) -> None:
         """Note what the plugin has nothing of, ask, and judge what had an effect."""
@@ -45,6 +48,16 @@ class LogitsTrial(LiveTrial):
         self.ask()
         if not self.ledger.over:
             self.judge_effect()
+            if self.inert:
+                self.ledger.beside |= dict.fromkeys(self._seen_of_effects(), INERT)
+
+    def _seen_of_effects(self) -> frozenset[str]:
+        """Return the rules that the simulator judges as well; here they are seen of changed rows.
+
+        What no simulator shows is to be seen of every plugin.
+        """
+        known = named(self.opening.plugin.generation).rules
+        return self.opening.rules & {r.id for r in known if Evidence.SIMULATOR in r.evidence}
 
     @abc.abstractmethod
     def ask(self) -> None:
@@ -54,6 +67,7 @@ class LogitsTrial(LiveTrial):
         """Find out what becomes of the requests that any client may send."""
         explored = self.explore()
         explored.settle(self.ledger, self.roles)
+        self.inert = self.parameters.inert and not explored.acted
         return explored
 
     def judge_effect(self) -> None:

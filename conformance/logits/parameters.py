@@ -36,6 +36,9 @@ from conformance.watching.interruption import PluginHung
 #: How many parameter sets a strategy of a Python profile contributes.
 DRAWN = 12
 
+#: Why rules about requests that a plugin acts on say nothing about one that acts on none.
+INERT = "the profile says that nothing switches it on"
+
 #: Rows of a request that the author's function is asked for before anything is played.
 ASKED = 3
 
@@ -56,6 +59,8 @@ class Parameters:
     near: tuple[Keywords, ...] = ()  #: derived from ``on``: other numbers and lists
     meaning: Meaning | None = None  #: what the author says that it does to a row
     refused: str | None = None  #: what it said as it refused a guess, where none switched it on
+    #: Whether the author says that nothing switches it on, and nothing that was tried did.
+    inert: bool = False
 
     def unknown_switch(self, plugin: type) -> str:
         """Say that no known request switches the plugin on, and what to write."""
@@ -167,6 +172,8 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         near=near,
         meaning=meaning,
         refused=guessed.refused,
+        # `on = []` alone may be a profile that nobody has filled in.
+        inert="on" in section and bool({"off", "invalid"} & section.keys() and off and not on),
     )
 
 

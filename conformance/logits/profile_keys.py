@@ -10,7 +10,8 @@ from conformance.interface import Field, refuses
 FIELDS: Mapping[str, Field] = {
     "on": Field(
         list,
-        "Requests that it acts on: keywords of SamplingParams; [{}] if it acts on all.",
+        "Requests that it acts on: keywords of SamplingParams; [{}] if it acts on all, "
+        "[] beside off if it acts on none.",
         "[{ extra_args = { KEYS } }]",
     ),
     "off": Field(

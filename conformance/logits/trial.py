@@ -27,10 +27,11 @@ from conformance.logits.aside import Aside, answered
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.cases import history_case
 from conformance.logits.contract import Contract
-from conformance.logits.findings import OFTENER, unreached
+from conformance.logits.findings import OFTENER, unknown_tokens, unreached, without_effect
 from conformance.logits.fuzzing.exploration import Exploring, explore
 from conformance.logits.fuzzing.explorer import Explored
-from conformance.logits.parameters import Parameters
+from conformance.logits.fuzzing.values import readable
+from conformance.logits.parameters import INERT, Parameters
 from conformance.logits.played import Kind
 from conformance.logits.sharing import shares_nothing
 from conformance.logits.sweeps import Example
@@ -149,6 +150,9 @@ class Trial(Asked):
             if found.verdict is Verdict.FAIL:
                 return again, found, shown
             finding = passed(finding.examples + found.examples, finding.acted + found.acted)
+        if finding.verdict is Verdict.NOT_VERIFIED and not finding.waits_for and self.inert:
+            all_show = rule in self.contract.shown_by_all
+            finding = without_effect(finding, self.unknown_switch(), INERT, shown=all_show)
         return self, self._advised(finding.enough(least, OFTENER)), case
 
     def _advised(self, finding: Finding) -> Finding:
@@ -156,7 +160,8 @@ class Trial(Asked):
         idle = finding.verdict is Verdict.NOT_VERIFIED and finding.tried and not finding.acted
         if not idle or not self.parameters.on:
             return finding
-        return finding.advised(unreached(self.bench) or OFTENER)
+        known = unknown_tokens(self.parameters.waits, self.bench.vocabulary)
+        return finding.advised(unreached(self.bench) or known or OFTENER)
 
     def _turned(self, number: int) -> Trial:
         """Return the trial on other logits, with another of what is waited for coming first."""
@@ -312,8 +317,13 @@ class Trial(Asked):
 
     @property
     def opts_in(self) -> bool:
-        """Whether requests are known that opt in, and others that do not."""
-        return bool(self.parameters.on and self.parameters.off)
+        """Whether requests are known that opt in, or can be none, and others that do not."""
+        return bool((self.parameters.on or self.parameters.inert) and self.parameters.off)
+
+    @property
+    def inert(self) -> bool:
+        """Whether nothing switches the plugin on, as its author says, and nothing was seen to."""
+        return self.parameters.inert and not self.explored.acted
 
     @property
     def random(self) -> bool:
@@ -326,7 +336,10 @@ class Trial(Asked):
 
     def unknown_switch(self) -> Cause:
         """Return that no known request switches the plugin on, and what to write."""
-        return Cause("not switched on", self.parameters.unknown_switch(self.plugin))
+        says = self.parameters.unknown_switch(self.plugin)
+        if self.parameters.inert and (acting := self.explored.acting) is not None:
+            says = f"{INERT}, and a request with {readable(acting)} does: name it in `on`"
+        return Cause("not switched on", says)
 
     def stratum(self, shape: Shape) -> list[Example]:
         """Return the played examples of a stratum."""

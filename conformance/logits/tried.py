@@ -131,7 +131,7 @@ class Tried:
                     continue
                 ids = range(LAST_SPECIAL + 1, bench.vocabulary)
                 own = {*integers(keywords)}.intersection(said)
-                more = more.and_(found_in(observed, set(ids).difference(own)))
+                more = more.and_(found_in(observed, set(ids).difference(own), bench.vocabulary))
             if more == found:
                 break
             found = more

@@ -36,6 +36,9 @@ LARGEST = 64
 
 _NAMED_SO = re.compile(r"token|(^|_)(id|eos|bos|start|end|stop)($|_)", re.IGNORECASE)
 
+#: Vocabularies have fewer tokens; larger numbers are something else.
+LARGEST_VOCABULARY = 1 << 20
+
 #: How far is looked into what an instance holds.
 _DEPTH = 4
 
@@ -49,6 +52,7 @@ class Found:
     prompts: tuple[tuple[int, ...], ...] = ()  #: whole ones, which a profile names
     declared: bool = False  #: whether the author said so, or the harness found them
     reads: bool = False  #: whether the plugin looks at the tokens of requests at all
+    beyond: tuple[int, ...] = ()  #: what may be tokens of a larger vocabulary
 
     def and_(self, other: Found) -> Found:
         """Return what was found here and there."""
@@ -58,6 +62,7 @@ class Found:
             tuple(dict.fromkeys((*self.prompts, *other.prompts))),
             self.declared or other.declared,
             self.reads or other.reads,
+            tuple(dict.fromkeys((*self.beyond, *other.beyond))),
         )
 
     def turned(self, number: int) -> Found:
@@ -210,27 +215,34 @@ for _name in _LOOKS:
     setattr(TokenList, _name, _noted(_name))
 
 
-def found_in(observed: Observed, ids: Container[int]) -> Found:
+def found_in(observed: Observed, ids: Container[int], vocabulary: int) -> Found:
     """Return what an instance may be waiting for; ``ids`` are those that stand for text."""
     plugin = observed.plugin
     known = {id(each) for each in observed.given}
     tokens: list[int] = [token for token in observed.compared if token in ids]
+    named = list(observed.compared)
     phrases: list[tuple[int, ...]] = []
     path = getattr(sys.modules.get(type(plugin).__module__), "__file__", None)
     for value in _values(plugin, Path(path).parent if path else None, known):
         if isinstance(value, int):
             tokens += [value] if value in ids else []
-        elif 1 < len(value) <= LONGEST_PHRASE and all(token in ids for token in value):
-            phrases.append(tuple(value))
+        elif 1 < len(value) <= LONGEST_PHRASE:
+            named += value
+            phrases += [tuple(value)] if all(token in ids for token in value) else []
     if path is not None and observed.reads:
         literal = (each for each in constants(type(plugin), path) if isinstance(each, frozenset))
-        tokens += [token for each in islice(literal, LARGEST) for token in each if token in ids]
+        sets = [token for each in islice(literal, LARGEST) for token in each]
+        tokens += [token for token in sets if token in ids]
+        named += sets
     different = dict.fromkeys(phrases)
     alone = dict.fromkeys([*tokens, *(token for phrase in different for token in phrase)])
+    larger = range(vocabulary, LARGEST_VOCABULARY)
+    beyond = dict.fromkeys(token for token in named if observed.reads and token in larger)
     return Found(
         tuple(islice(alone, MOST_TOKENS)),
         tuple(islice(different, MOST_PHRASES)),
         reads=observed.reads,
+        beyond=tuple(islice(beyond, MOST_TOKENS)),
     )
 
 

@@ -167,6 +167,56 @@ def _hidden(folder: Path, source: str = HIDDEN, **more: Any) -> Specimen:  # noq
     return Specimen(f"{folder / 'hidden.py'}:Hidden", None, ON | more)
 
 
+#: Acts behind two tokens of a vocabulary that the simulator does not have.
+FOREIGN = """\
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+TRIGGER = [200007, 200005]
+
+
+class Foreign(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.outputs = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.outputs, batch_update, self.outputs_of)
+
+    @staticmethod
+    def outputs_of(params, prompt_ids, output_ids):
+        return output_ids if (params.extra_args or {}).get("forced") else None
+
+    def apply(self, logits):
+        for row, outputs in self.outputs.items():
+            if outputs[-2:] == TRIGGER:
+                logits[row, 5] += 9
+        return logits
+"""
+
+
+def test_tokens_of_a_larger_vocabulary_are_told(zygote: Zygote, tmp_path: Path) -> None:
+    """What no output can hold here is named, with a profile that has room for it, which works."""
+    path = tmp_path / "foreign.py"
+    path.write_text(FOREIGN, encoding="utf-8")
+    specimen = Specimen(f"{path}:Foreign", None, {"on": [{"extra_args": {"forced": True}}]})
+    rules = {"LB-03", "LB-05"}
+    results = certify(zygote, specimen, tmp_path, rules=rules)
+
+    for rule in rules:
+        assert results[rule].verdict is Verdict.NOT_VERIFIED
+        assert str(results[rule].message).endswith(
+            "it names 200007, 200005, which the vocabulary of 500 tokens here does not have: if "
+            "it waits for them, give the profile a larger one, such as "
+            "config = { vocab_size = 200008 }"
+        )
+    profile = {**specimen.profile, "config": {"vocab_size": 200008}}
+    results = certify(zygote, attrs.evolve(specimen, profile=profile), tmp_path, rules={"LB-05"})
+    assert results["LB-05"].verdict is Verdict.PASS
+
+
 def test_what_was_said_to_a_plugin_that_never_acted_is_told(zygote: Zygote, tmp_path: Path) -> None:
     """Never having acted is no failure of a plugin that looks at tokens."""
     acts = certify(zygote, _hidden(tmp_path, DEEPLY), tmp_path, rules={"LB-05"})["LB-05"]

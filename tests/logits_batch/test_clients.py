@@ -16,6 +16,8 @@ from programs import execute_apart, write
 from sight import seeing_zygote
 from specimens import OF_CLIENTS
 from support import DEFECTIVE, DEFECTIVE_SLOT, ROOT, Specimen, certify, gallery
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.sampling_params import SamplingParams
 
 from conformance.counterexample import logits_checks
@@ -404,6 +406,80 @@ def test_fields_beside_arguments_are_sent_too() -> None:
     assert '"max_tokens": 3, "vllm_xargs": {"key": 5}' in str(carriers.curl(sent))
     assert carriers.ways(unsent, carried=True) == (carriers.PYTHON,)
     assert carriers.curl(unsent) is None
+
+
+def test_no_arguments_are_carried_as_each_route_makes_them() -> None:
+    """Completions make None of an empty ``vllm_xargs``, and responses an empty table of none."""
+    empty: dict[str, Any] = {"extra_args": {}}
+    made = ResponsesRequest(model="m", input="x").to_sampling_params(9, {}).extra_args
+    route = carriers.ordinary(empty)
+
+    assert CompletionRequest(model="m", prompt="x").to_sampling_params(9, {}).extra_args is None
+    assert made in (None, {})
+    assert (route is not None) == (made == {})
+    if route is not None:
+        assert route.path == "/v1/responses"
+        assert carriers.ways(empty, carried=True)[0] == carriers.REST
+        assert carriers.curl(empty) == (
+            "curl http://localhost:8000/v1/responses -H 'Content-Type: application/json' "
+            """-d '{"model": "MODEL", "input": "Hello", "max_output_tokens": 12}'"""
+        )
+    assert carriers.ordinary({}) is carriers.ordinary({"extra_args": {"boost": 1}}) is None
+    assert "/v1/completions" in str(carriers.curl({}))
+    assert "vllm_xargs" not in str(carriers.curl({}))
+
+
+#: Takes any table of arguments for one with its keys.
+TAKES_ANY_TABLE = """
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+
+class TakesAnyTable(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, sampling_params):
+        token = (sampling_params.extra_args or {}).get("answer", 0)
+        if type(token) is not int or not 0 <= token < 500:
+            raise ValueError("answer is a token id")
+
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.tokens = {}
+
+    def is_argmax_invariant(self):
+        return False
+
+    def update_state(self, batch_update):
+        process_dict_updates(self.tokens, batch_update, self.token_of)
+
+    @staticmethod
+    def token_of(params, prompt_ids, output_ids):
+        arguments = params.extra_args
+        if arguments is None or arguments and "answer" not in arguments:
+            return None
+        return arguments["answer"]
+
+    def apply(self, logits):
+        for row, token in self.tokens.items():
+            logits[row, token] += 9
+        return logits
+"""
+
+
+def test_a_request_without_arguments_is_sent_where_it_harms(zygote: Zygote, tmp_path: Path) -> None:
+    """The command of a table of nothing is no completion, and the failure says who sends it."""
+    path = tmp_path / "takes_any_table.py"
+    path.write_text(TAKES_ANY_TABLE, encoding="utf-8")
+    specimen = Specimen(
+        f"{path}:TakesAnyTable", "LB-38", {"on": [{"extra_args": {"answer": 5}}], "off": [{}]}
+    )
+    result = certify(zygote, specimen, tmp_path, rules={"LB-38"})["LB-38"]
+
+    assert result.verdict is Verdict.FAIL
+    assert "with extra_args={} (by " in str(result.message)
+    if carriers.ordinary({"extra_args": {}}) is not None:
+        assert "as every request to /v1/responses without vllm_xargs has it" in str(result.message)
+        assert result.counterexample
+        assert "/v1/responses" in result.counterexample["request"]["curl"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_passes_everything(zygote: Zygote, specimen: Specimen, tmp_path: Path) -
 
     broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
     assert set(broken) == set(specimen.advice), broken
-    assert results["LS-03"].acted
+    assert results["LS-03"].acted or specimen.profile.get("on") == []
 
 
 @pytest.mark.engine

@@ -15,6 +15,9 @@ from conformance.logits.conversation import LIMIT
 TEXT = "a neighbour that is served meanwhile"
 TOKENS = 6
 
+#: Where a completion is asked for.
+PATH = "/v1/completions"
+
 #: Characters of a body of about a megabyte.
 _MEGABYTE = 1_000_000
 
@@ -27,12 +30,9 @@ class Body:
     text: str  #: JSON, or nearly
 
 
-def written(
-    model: str, arguments: str, tokens: int = TOKENS, beside: Mapping[str, Any] | None = None
-) -> str:
+def written(model: str, arguments: str) -> str:
     """Return the body of a completion whose ``vllm_xargs`` are written already."""
-    body = {"model": model, "prompt": TEXT, "max_tokens": tokens, **(beside or {})}
-    usual = json.dumps(body)
+    usual = json.dumps({"model": model, "prompt": TEXT, "max_tokens": TOKENS})
     return f'{usual[:-1]}, "vllm_xargs": {arguments}}}'
 
 
@@ -76,12 +76,12 @@ def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def send(url: str, text: str) -> int | None:
+def send(url: str, text: str, path: str = PATH) -> int | None:
     """Send a body as it is written; return the status, or None where there is none."""
     try:
         with access.rest(url, LIMIT / 2) as client:
             return client.post(
-                f"{url}/v1/completions",
+                url + path,
                 content=text.encode("utf-8", "surrogatepass"),
                 headers={"Content-Type": "application/json"},
             ).status_code

@@ -12,10 +12,13 @@ import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from conformance.counterexample.source import expression
+from conformance.engine import access
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from vllm.sampling_params import SamplingParams
 
@@ -42,6 +45,9 @@ TOKENS = 12
 
 #: A body of more characters is made by a command.
 _LONG = 400
+
+#: As many tokens as a server has room for; a request may ask for fewer.
+_ROOM = 1 << 20
 
 
 def carried(params: SamplingParams) -> SamplingParams | None:
@@ -79,7 +85,7 @@ def admitted_by_host(params: SamplingParams, config: Any) -> bool:  # noqa: ANN4
 def ways(keywords: Keywords, *, carried: bool) -> tuple[str, ...]:
     """Return by which ways a request can reach an engine with a plugin, the most public first."""
     found = []
-    if _fits_rest(keywords.get("extra_args") or {}, fields(keywords)):
+    if route_of(keywords) is not None:
         found.append(REST)
         if _strict(keywords):
             found.append(SDK)
@@ -88,7 +94,18 @@ def ways(keywords: Keywords, *, carried: bool) -> tuple[str, ...]:
 
 def public(keywords: Keywords) -> bool:
     """Tell whether a request can reach an engine by HTTP."""
-    return REST in ways(keywords, carried=True)
+    return route_of(keywords) is not None
+
+
+def route_of(keywords: Keywords) -> Route | None:
+    """Return the route of the server that carries a request as it is; None where none does."""
+    return next((route for route in _routes() if route.carries(keywords)), None)
+
+
+def ordinary(keywords: Keywords) -> Route | None:
+    """Return the route whose every request without arguments of a plugin is such a one."""
+    route = None if keywords.get("extra_args") is None else route_of(keywords)
+    return route if route and not keywords["extra_args"] and not fields(keywords) else None
 
 
 def fields(keywords: Keywords) -> dict[str, Any]:
@@ -96,28 +113,51 @@ def fields(keywords: Keywords) -> dict[str, Any]:
     return {name: value for name, value in keywords.items() if name != "extra_args"}
 
 
-def _fits_rest(arguments: Mapping[str, Any], beside: Mapping[str, Any]) -> bool:
-    """Tell whether the completions route takes arguments, and fields beside them, as they are."""
-    try:
-        taken = _completions()(arguments, beside)
-    except Exception:  # noqa: BLE001 - pydantic refuses it
-        return False
-    # True becomes 1 on the way, and the plugin never sees it.
-    return repr(taken) == repr((dict(arguments), dict(beside)))
+@attrs.frozen
+class Route:
+    """A route of vLLM's server, and how its bodies say what every request has."""
+
+    path: str
+    model: Any  #: the class of its requests
+    prompt: str  #: the field of the prompt
+    limit: str  #: the field of ``max_tokens``
+
+    def body(self, keywords: Keywords, model: str, prompt: str, tokens: int) -> dict[str, Any]:
+        """Return what a client sends for a request."""
+        beside = {self.limit if k == "max_tokens" else k: v for k, v in fields(keywords).items()}
+        sent = {"model": model, self.prompt: prompt, self.limit: tokens, **beside}
+        arguments = keywords.get("extra_args")
+        return {**sent, "vllm_xargs": arguments} if arguments else sent
+
+    def carries(self, keywords: Keywords) -> bool:
+        """Tell whether a request becomes these parameters, to the types of their values.
+
+        True becomes 1 on the way, and of no arguments each route makes what it likes.
+        """
+        beside = fields(keywords)
+        sent = self.body(keywords, "m", "x", TOKENS)
+        if not set(beside) <= _FIELDS or not set(sent) <= set(self.model.model_fields):
+            return False
+        try:
+            made = self.model(**sent)
+            took = {k: getattr(made, self.limit if k == "max_tokens" else k) for k in beside}
+            arguments = made.to_sampling_params(_ROOM, {}).extra_args
+        except Exception:  # noqa: BLE001 - pydantic, or vLLM itself, refuses it
+            return False
+        return repr((arguments, took)) == repr((keywords.get("extra_args"), beside))
 
 
 @cache
-def _completions() -> Callable[[Mapping[str, Any], Mapping[str, Any]], Any]:
+def _routes() -> tuple[Route, ...]:
+    """Return the routes of this release, the most used first."""
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
-    def take(arguments: Mapping[str, Any], beside: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what vLLM makes of them
-        if not set(beside) <= _FIELDS:
-            return None
-        body = {"model": "m", "prompt": "x", "vllm_xargs": dict(arguments), **beside}
-        made = CompletionRequest(**body)
-        return made.vllm_xargs, {name: getattr(made, name) for name in beside}
-
-    return take
+    completions = Route("/v1/completions", CompletionRequest, "prompt", "max_tokens")
+    try:
+        from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+    except ImportError:
+        return (completions,)
+    return completions, Route("/v1/responses", ResponsesRequest, "input", "max_output_tokens")
 
 
 def _strict(keywords: Keywords) -> bool:
@@ -161,22 +201,22 @@ def _responder() -> Callable[[BaseException], int] | None:
     return respond
 
 
-def curl(keywords: Keywords) -> str | None:
+def curl(
+    keywords: Keywords,
+    url: str = "http://localhost:8000",
+    model: str = "MODEL",
+    prompt: str = "Hello",
+    tokens: int = TOKENS,
+) -> str | None:
     """Return the command with which a client sends a request, where HTTP can carry it."""
-    if not public(keywords):
+    route = route_of(keywords)
+    if route is None:
         return None
-    body = {
-        "model": "MODEL",
-        "prompt": "Hello",
-        "max_tokens": TOKENS,
-        **fields(keywords),
-        "vllm_xargs": keywords.get("extra_args") or {},
-    }
-    address = "http://localhost:8000/v1/completions -H 'Content-Type: application/json'"
+    body = route.body(keywords, model, prompt, tokens)
     document = json.dumps(body)
     if len(document) <= _LONG:
-        return f"curl {address} -d {shlex.quote(document)}"
+        return access.curl(url, route.path, document)
     shown = {key: value for key, value in body.items() if key != "vllm_xargs"}
     made = f"import json; print(json.dumps({shown!r} | {{'vllm_xargs': "
     made += f"{expression(body['vllm_xargs'])}}}))"
-    return f"python3 -c {shlex.quote(made)} | curl {address} -d @-"
+    return f"python3 -c {shlex.quote(made)} | {access.curl(url, route.path)} -d @-"

@@ -101,6 +101,7 @@ class Explored:
     tried: int = 0  #: requests that vLLM hands to the plugin
     refused: int = 0  #: of them
     acted: int = 0  #: requests whose row was changed
+    acting: Keywords | None = None  #: the shortest of them
     harm: Outcome | None = None  #: the smallest request found that does harm
     misrefused: Outcome | None = None  #: the smallest that is refused with another status than 400
     #: Requests that were refused or served in the most unlikely ways.
@@ -345,10 +346,12 @@ class Explorer:
         misrefused = [each for each in map(self._by_http, asked) if each is not None]
         served = [outcome for outcome in asked if outcome.end is End.SERVED]
         refused = [outcome for outcome in asked if outcome.end in (End.REFUSED, End.MISREFUSED)]
+        acting = [outcome.keywords for outcome in served if outcome.acted]
         return Explored(
             tried=len(asked),
             refused=len(refused),
-            acted=sum(outcome.acted for outcome in served),
+            acted=len(acting),
+            acting=min(acting, key=size, default=None),
             harm=harm,
             misrefused=min(misrefused, key=lambda one: size(one.keywords), default=None),
             nearest=tuple(spread(served, NEAREST) + spread(refused, NEAREST)),

@@ -18,7 +18,7 @@ from conformance.inputs.history import Choice
 from conformance.ledger import Ledger
 from conformance.live_trial import DEATH_SECONDS
 from conformance.logits import workload
-from conformance.logits.conversation import Answer, Ask, converse, curl, post, post_all
+from conformance.logits.conversation import Answer, Ask, converse, post, post_all
 from conformance.logits.fuzzing import bodies, carriers
 from conformance.logits.fuzzing.bodies import TEXT, TOKENS
 from conformance.logits.fuzzing.explorer import Explored
@@ -181,12 +181,12 @@ def _serve_odd(
     name, url, rule = server.model_name, server.url, roles.harmless
     *neighbours, _ = _neighbours(sets)  # as in engines
     alone = [post(url, name, ask) for ask in neighbours]
-    through_sdk = [_ask(outcome) for outcome in outcomes if carriers.SDK in _ways(outcome)]
+    through_sdk = [_ask(outcome) for outcome in outcomes if _by_sdk(outcome)]
     served = [body["vllm_xargs"] for body in sets.values() if body.get("vllm_xargs")]
     served += [_arguments(o) for o in outcomes if o.end is End.SERVED]
     with ThreadPoolExecutor(max_workers=4) as pool:
         meanwhile = [pool.submit(post, url, name, ask) for ask in neighbours]
-        statuses = list(pool.map(lambda o: bodies.send(url, _body(name, o)), outcomes))
+        statuses = list(pool.map(lambda o: _send(url, name, o), outcomes))
         odd = [(body, bodies.send(url, body.text)) for body in bodies.odd(name, served)]
         answers = asyncio.run(converse(url, name, through_sdk, at_once=True))
         beside = [future.result() for future in meanwhile]
@@ -195,7 +195,7 @@ def _serve_odd(
             ledger.advise(
                 roles.client_error,
                 f"a request with {readable(outcome.keywords)} got status {status}, not 400; "
-                + curl(url, name, _ask(outcome)),
+                + _by_hand(url, name, outcome),
             )
         ledger.saw(roles.client_error, outcome.end is End.REFUSED)
     after = post_all(url, name, neighbours)
@@ -224,15 +224,14 @@ def _harm_in(server: Server, harm: Outcome, sets: Mapping[Choice, Mapping[str, A
     if any(answer.status != HTTPStatus.OK for answer in alone):
         return None  # this machine is too slow
     said = f"a request with {readable(harm.keywords)}"
-    by_hand = curl(url, name, _ask(harm))
-    text = _body(name, harm, SERVED_TOKENS)
+    by_hand = _by_hand(url, name, harm)
     others: list[tuple[Future[Answer], Answer]] = []
     sent: list[Future[int | None]] = []
     with ThreadPoolExecutor(max_workers=2 * len(neighbours)) as pool:
         # In rows before it and behind it there is somebody to be harmed.
         for ask, usual in zip(neighbours, alone, strict=True):
             others.append((pool.submit(post, url, name, ask), usual))
-            sent.append(pool.submit(bodies.send, url, text))
+            sent.append(pool.submit(_send, url, name, harm, SERVED_TOKENS))
     status = sent[0].result()
     beside = [(future.result(), usual) for future, usual in others]
     if all(answer.same_as == usual.same_as for answer, usual in beside):
@@ -264,11 +263,10 @@ def _full_house(
     asks = [ask for ask, _ in crowd]
     without = post_all(url, name, asks)
     with ThreadPoolExecutor(max_workers=len(crowd) + 1) as pool:
-        text = _body(name, harm)
-        first = pool.submit(bodies.send, url, text)
+        first = pool.submit(_send, url, name, harm)
         beside = [pool.submit(post, url, name, ask) for ask in asks]
         while first.result() is not None and not all(each.done() for each in beside):
-            first = pool.submit(bodies.send, url, text)
+            first = pool.submit(_send, url, name, harm)
     return [
         (future.result(), usual)
         for future, usual, (_, alone) in zip(beside, without, crowd, strict=True)
@@ -289,13 +287,25 @@ def _arguments(outcome: Outcome) -> Mapping[str, Any]:
     return outcome.keywords.get("extra_args") or {}
 
 
+def _by_sdk(outcome: Outcome) -> bool:
+    """Tell whether the SDK asks for a completion with it."""
+    route = carriers.route_of(outcome.keywords)
+    return carriers.SDK in _ways(outcome) and route is not None and route.path == bodies.PATH
+
+
 def _ask(outcome: Outcome) -> Ask:
     beside = carriers.fields(outcome.keywords)
     body = {"max_tokens": TOKENS, **beside, "vllm_xargs": _arguments(outcome)}
     return Ask(TEXT, ("sent", 0), "completions", body)
 
 
-def _body(model: str, outcome: Outcome, tokens: int = TOKENS) -> str:
-    """Return a body as JSON, or nearly: NaN and Infinity are words of Python's."""
-    beside = carriers.fields(outcome.keywords)
-    return bodies.written(model, json.dumps(_arguments(outcome)), tokens, beside)
+def _send(url: str, model: str, outcome: Outcome, tokens: int = TOKENS) -> int | None:
+    """Send what HTTP can carry as JSON, or nearly: NaN and Infinity are words of Python's."""
+    route = carriers.route_of(outcome.keywords)
+    assert route is not None, outcome.keywords
+    text = json.dumps(route.body(outcome.keywords, model, TEXT, tokens))
+    return bodies.send(url, text, route.path)
+
+
+def _by_hand(url: str, model: str, outcome: Outcome) -> str:
+    return str(carriers.curl(outcome.keywords, url, model, TEXT, TOKENS))

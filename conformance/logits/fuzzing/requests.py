@@ -67,10 +67,12 @@ def _shown(trial: Trial, explored: Explored) -> Finding:
     """Return what is known where no request did harm."""
     parameters = trial.parameters
     if not parameters.keys and not any(parameters.on) and not parameters.fields:
-        if not parameters.on:
+        if not parameters.on and not trial.inert:
             return unjudged(trial.unknown_switch(), explored.tried)
         why = "the plugin reads nothing of what a client chooses"
         return Finding(Verdict.NOT_APPLICABLE, explored.tried, message=why)
+    if trial.inert:
+        return passed(explored.tried, explored.tried)
     if not parameters.on and not explored.acted:
         return unjudged(trial.unknown_switch(), explored.tried)
     return passed(explored.tried, explored.refused + explored.acted)
@@ -81,6 +83,8 @@ def _sentence(outcome: Outcome) -> str:
     keywords = readable(outcome.keywords)
     arrives = carriers.ways(outcome.keywords, carried=outcome.carried)
     by = f" (by {', '.join(arrives)})" if arrives else ""
+    if (route := carriers.ordinary(outcome.keywords)) is not None:
+        by += f", as every request to {route.path} without vllm_xargs has it,"
     what = f"{outcome.said}{_at(outcome)}"
     if outcome.stage is Stage.ADMISSION:
         means = _MEANS.get(outcome.kind or Kind.RAISED, "the server ends for every client")
