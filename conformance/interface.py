@@ -64,6 +64,17 @@ class ClassSource:
     imports: frozenset[str]  #: modules from which its file imports something
 
 
+@attrs.frozen
+class Registry:
+    """Where vLLM keeps plugins by their names."""
+
+    form: str  #: what stands before such a name, in ``FORM:NAME``
+    module: str
+    manager: str  #: a class in it
+    classes: str  #: its dictionary of classes that were registered
+    places: str  #: that of modules and names in them, of classes that are imported later
+
+
 @attrs.frozen(kw_only=True)
 class Generation:
     """One version of an interface's contract, and the rules that belong to it."""
@@ -94,9 +105,8 @@ class Generation:
     likely: Callable[[ClassSource], bool] = lambda _: False
     sign: str | None = None  #: a regular expression
     group: str | None = None  #: entry point group of vLLM that loads such plugins by a function
-    #: What stands before the name of a plugin that vLLM keeps in a registry, in ``FORM:NAME``, and
-    #: the module with that registry: the suite's ``resolved`` finds the class.
-    registered: tuple[str, str] | None = None
+    #: The registry that vLLM has for such plugins: the suite's ``resolved`` finds classes in it.
+    registry: Registry | None = None
     #: What most trials import, whatever the plugin: imported before anything is known of it.
     early: tuple[str, ...] = ()
     #: What trials import and other generations do not need: imported once, before the first one.

@@ -14,26 +14,25 @@ def _with(*most: int) -> Endings:
     return endings
 
 
-def test_a_request_without_a_number_goes_on() -> None:
-    """What nothing says is as many as a history takes."""
-    endings = Endings()
-    endings.follow("A", None)
-    step = Step(pause=("A",))
-
-    assert endings.step(step, {"A": [5] * 40}, free=False) is step
-    assert endings.left("A", [5]) is None
-
-
 def test_a_request_finishes_with_its_last_output() -> None:
     """It does so before what the step says of it, and of nobody else."""
     endings = _with(2)
     step = Step(pause=("A", "C"), chunk=(("A", 1),), draft=(("A", 1), ("C", 2)), rest=("A",))
 
-    assert endings.left("A", [5]) == 1
+    assert not endings.ended("A", [5])
     assert endings.step(step, {"A": [5], "C": [7]}, free=True) is step
     assert endings.step(step, {"A": [5, 7], "C": [7]}, free=True) == Step(
         finish=("A",), pause=("C",), draft=(("C", 2),)
     )
+
+
+def test_a_request_finishes_with_a_token_that_ends_it() -> None:
+    """That is its last output, however many more it asked for."""
+    endings = Endings()
+    endings.follow("A", 40, [2, 9])
+
+    assert endings.step(Step(), {"A": [2, 5]}, free=True) == Step()
+    assert endings.step(Step(), {"A": [2, 5, 9]}, free=True) == Step(finish=("A",))
 
 
 def test_what_a_history_says_later_of_a_finished_request_is_dropped() -> None:

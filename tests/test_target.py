@@ -15,7 +15,8 @@ from conformance.engine.entry_points import synthetic_distribution
 from conformance.plugin import files, loader
 from conformance.plugin import target as targets
 from conformance.plugin.files import find_source
-from conformance.plugin.loader import LoadFailure, classes_of, load_class
+from conformance.plugin.loader import LoadFailure, load_class
+from conformance.plugin.registration import classes_of
 from conformance.plugin.target import Target, parse
 from conformance.settings import UsageError
 
@@ -200,7 +201,7 @@ def test_classes_of_a_module_are_its_own(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     (target,) = parse("imports.py", folder)
 
-    assert [cls.__name__ for cls in classes_of(loader.load_module(target))] == ["Mine"]
+    assert [*classes_of(loader.load_module(target))] == ["Mine"]
 
 
 def test_the_source_is_found_without_importing(folder: Path) -> None:

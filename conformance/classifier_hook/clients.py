@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -187,10 +186,7 @@ def _answer(
 
 def curl(url: str, model: str, question: Question) -> str:
     """Return the command that asks the same."""
-    body = shlex.quote(json.dumps(question.body(model), ensure_ascii=False))
-    return (
-        f"{access.curl(url)} {url}{question.way.path} -H 'Content-Type: application/json' -d {body}"
-    )
+    return access.curl(url, question.way.path, json.dumps(question.body(model), ensure_ascii=False))
 
 
 async def asked(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:

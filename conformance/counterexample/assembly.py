@@ -11,16 +11,9 @@ from conformance.counterexample import helpers
 from conformance.counterexample.excerpts import excerpt
 from conformance.counterexample.source import WIDTH, Node, call, flat, laid_out, literal
 from conformance.generations import named
+from conformance.plugin import registration
 
 _NEEDS = "vLLM, torch and the plugin"
-
-#: Before a class is there that an entry point makes.
-_REGISTERED = (
-    "from vllm.model_executor.models.registry import ModelRegistry",
-    "from vllm.plugins import load_general_plugins",
-    "",
-    "load_general_plugins()  # an entry point makes the class",
-)
 
 
 def assembled(
@@ -156,9 +149,9 @@ def _plugin(case: Mapping[str, Any], *, loads: bool) -> str:
     if loads:
         return "\n".join(lines)
     lines.append("")
-    if name := plugin.get("architecture"):
-        made = f"Plugin = ModelRegistry.models[{flat(literal(name))}].load_model_cls()"
-        return "\n".join((*lines, *_REGISTERED, made))
+    if name := plugin.get("known_as"):
+        made, found = registration.source(name, plugin["module"], case["target"])
+        return "\n".join((*lines, made, f"Plugin = {found}"))
     outer, _, rest = plugin["qualname"].partition(".")
     lines.append(f"from {plugin['module']} import {outer}{'' if rest else ' as Plugin'}")
     if rest:

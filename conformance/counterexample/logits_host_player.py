@@ -34,6 +34,9 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "max_position_embeddings": 512,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -148,8 +149,8 @@ def _trusting_nobody() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def curl(url: str) -> str:
-    """Return ``curl`` and the headers of each request to an address, with variables for secrets."""
+def curl(url: str, path: str, body: str) -> str:
+    """Return the command that posts a body of JSON to an address, with variables for secrets."""
     named = _access(url).headers
     words = [
         f'-H "{name}: Bearer ${API_KEY}"'
@@ -157,7 +158,8 @@ def curl(url: str) -> str:
         else f'-H "{name}: ${name.upper().replace("-", "_")}"'
         for name in named
     ]
-    return " ".join(["curl", *words])
+    sent = [f"{url}{path}", "-H 'Content-Type: application/json'", f"-d {shlex.quote(body)}"]
+    return " ".join(["curl", *words, *sent])
 
 
 def _access(url: str) -> Access:

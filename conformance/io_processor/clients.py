@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -119,9 +118,8 @@ async def leave(client: Client, asked: Sequence[Any]) -> None:
 
 def curl(client: Client, data: object) -> str:
     """Return the command that asks the same."""
-    body = shlex.quote(json.dumps(client.body(data), ensure_ascii=not writes(data)))
-    address = f"{access.curl(client.url)} {client.url}/pooling"
-    return f"{address} -H 'Content-Type: application/json' -d {body}"
+    body = json.dumps(client.body(data), ensure_ascii=not writes(data))
+    return access.curl(client.url, "/pooling", body)
 
 
 def _read(response: httpx.Response) -> Answer:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -156,14 +157,10 @@ def _collect(choice: object, tokens: list[int], text: list[str]) -> None:
 
 def post(url: str, model: str, ask: Ask) -> Answer:
     """Put one question over plain REST, as ``curl`` would."""
-    body = {"model": model, "max_tokens": TOKENS, "return_token_ids": True, **ask.body}
-    if ask.route == "completions":
-        path, body["prompt"] = "/v1/completions", ask.prompt
-    else:
-        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": ask.prompt}]
+    path, body = _posted(model, ask)
     try:
         with access.rest(url, LIMIT) as client:
-            response = client.post(url + path, json=body)
+            response = client.post(url + path, json={"return_token_ids": True, **body})
     except httpx.TimeoutException as error:
         return Answer(0, error=f"{type(error).__name__}: {error}", late=True)
     except httpx.HTTPError as error:
@@ -183,13 +180,14 @@ def post_all(url: str, model: str, asks: Sequence[Ask]) -> list[Answer]:
 
 def curl(url: str, model: str, ask: Ask) -> str:
     """Return the command that puts a question by hand."""
-    import json
-    import shlex
+    path, body = _posted(model, ask)
+    return access.curl(url, path, json.dumps(body))
 
+
+def _posted(model: str, ask: Ask) -> tuple[str, dict[str, Any]]:
+    """Return the path of a question, and its body."""
     body = {"model": model, "max_tokens": TOKENS, **ask.body}
     if ask.route == "completions":
-        path, body["prompt"] = "/v1/completions", ask.prompt
-    else:
-        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": ask.prompt}]
-    document = shlex.quote(json.dumps(body))
-    return f"{access.curl(url)} {url}{path} -H 'Content-Type: application/json' -d {document}"
+        return "/v1/completions", {**body, "prompt": ask.prompt}
+    message = {"role": "user", "content": ask.prompt}
+    return "/v1/chat/completions", {**body, "messages": [message]}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import attrs
@@ -32,21 +32,21 @@ from conformance.watching.interruption import PluginHung, place_in
 class Endings:
     """What is known of the requests of a history while it is played."""
 
-    #: Outputs that a live request gets, where its parameters say how many.
-    most: dict[str, int] = attrs.field(factory=dict)
+    #: Outputs that a live request gets at the most, and the tokens with which it ends.
+    last: dict[str, tuple[int, frozenset[int]]] = attrs.field(factory=dict)
     over: set[str] = attrs.field(factory=set)
 
-    def follow(self, name: str, most: int | None) -> None:
-        """Take note of a request that joins, with its number of outputs if it has one."""
-        if most is not None:
-            self.most[name] = most
+    def follow(self, name: str, most: int, stops: Iterable[int] = ()) -> None:
+        """Take note of a request that joins, with what ends it (vLLM's ``check_stop``)."""
+        self.last[name] = most, frozenset(stops)
 
-    def left(self, name: str, outputs: Sequence[int]) -> int | None:
-        """Return how many outputs a request still gets; None where nothing says it."""
-        return self.most[name] - len(outputs) if name in self.most else None
+    def ended(self, name: str, outputs: Sequence[int]) -> bool:
+        """Tell whether a request that joined has got its last output."""
+        most, stops = self.last[name]
+        return len(outputs) >= most or (bool(outputs) and outputs[-1] in stops)
 
     def step(self, step: Step, outputs: Mapping[str, Sequence[int]], *, free: bool) -> Step | None:
-        """Return the step in which requests with all of their outputs finish.
+        """Return the step in which requests that have got their last output finish.
 
         Args:
             step: what the history says.
@@ -58,12 +58,12 @@ class Endings:
 
         """
         for name in step.finish:
-            self.most.pop(name, None)
-        ending = [name for name in self.most if self.left(name, outputs.get(name, ())) == 0]
+            self.last.pop(name, None)
+        ending = [name for name in self.last if self.ended(name, outputs.get(name, ()))]
         if ending and not free:
             return None
         for name in ending:
-            del self.most[name]
+            del self.last[name]
         finish = tuple(name for name in step.finish if name not in self.over)
         self.over.update(ending)
         if not self.over:
@@ -225,7 +225,9 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         self.params[request.name] = params
         # An engine ends a request that fills its context, whatever else is said.
         most = self.bench.served(MAX_MODEL_LEN, request.choice, prompt=request.prompt)
-        self.endings.follow(request.name, most)
+        # The first is None where the end of a sequence is ignored.
+        stops = {params.eos_token_id, *(params.stop_token_ids or ())} - {None}
+        self.endings.follow(request.name, most, stops)
         self.served.append(request)
         return params
 

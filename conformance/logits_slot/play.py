@@ -217,7 +217,7 @@ def _verify(
         run.twins[name].append(token) if name in run.twins else None
         if drafts[number : number + 1] != (token,):
             break  # rejected: what comes after it was guessed in vain
-        if run.endings.left(name, [*host.outputs[name], *tokens]) == 0:
+        if run.endings.ended(name, [*host.outputs[name], *tokens]):
             break  # the scheduler cuts off what a request did not ask for
     return tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from conformance.interface import CHECK_CASE, Field, Generation
+from conformance.interface import CHECK_CASE, Field, Generation, Registry
 from conformance.parser.catalogue import reasoning, tool
 from conformance.parser.roles import REASONING, ROLES, TOOL
 
@@ -72,7 +72,13 @@ def _generation(role: str, rules: tuple[Rule, ...], order: int) -> Generation:
         suite=f"conformance.parser.{role}_suite",
         cases={"check": CHECK_CASE},
         program="conformance.parser.program:program",
-        registered=(f"{role}-parser", names.package),
+        registry=Registry(
+            form=f"{role}-parser",
+            module=names.package,
+            manager=f"{names.base}Manager",
+            classes=f"{role}_parsers",
+            places="lazy_parsers",
+        ),
         likely=likely,
         sign=rf"\b{names.base}(Manager)?\b",
         preload=("conformance.parser.bench",),

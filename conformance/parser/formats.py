@@ -17,8 +17,9 @@ from typing import Any
 import attrs
 
 from conformance.parser.bench import Bench, NotMade, composed
-from conformance.parser.messages import Call, Message
+from conformance.parser.messages import Call, Message, apart, quoted
 from conformance.parser.roles import REASONING, ROLES, TOOL, base
+from conformance.watching.comparison import in_common
 
 #: How JSON calls the types of values.
 _TYPES: Mapping[type, str] = {
@@ -298,9 +299,7 @@ def fits(bench: Bench, known: Iterable[Format], *, named: bool) -> tuple[list[Fi
     found: list[Fit] = []
     raised = None
     for each in known:
-        special = tuple(dict.fromkeys((*bench.special, *each.special)))
-        chat = {**each.chat, **bench.chat}
-        trial = attrs.evolve(bench, special=special, prompt=each.prompt(), chat=chat)
+        trial = _within(bench, each)
         try:
             fitted = each if named else _fitted(trial, each)
         except NotMade as error:
@@ -309,6 +308,32 @@ def fits(bench: Bench, known: Iterable[Format], *, named: bool) -> tuple[list[Fi
         if fitted is not None:
             found.append(Fit(fitted, trial))
     return found, raised
+
+
+def misread(bench: Bench, known: Iterable[Format]) -> str | None:
+    """Say what a parser makes of an answer in a format, if that is what it is there for.
+
+    Of several it is what is most like what the answer says.
+    """
+    found: list[tuple[int, str]] = []
+    for each in known:
+        says = THINKING if each.thinks is not None else Message(calls=(PROBE,))
+        with suppress(NotMade):
+            answer = (trial := _within(bench, each)).answer(each.write(says))
+            message = trial.whole(answer)
+            if message.calls if bench.role == TOOL else message.reasoning:
+                made, meant = apart(message, says)
+                told = f"of {quoted(answer.text)}, as {each.name!r} has it, the parser made {made}"
+                alike = in_common(message.whole, says.whole)
+                found.append((alike, f"{told}; expected {meant}"))
+    return max(found, key=lambda each: each[0])[1] if found else None
+
+
+def _within(bench: Bench, known: Format) -> Bench:
+    """Return a bench with what a format needs."""
+    special = tuple(dict.fromkeys((*bench.special, *known.special)))
+    chat = {**known.chat, **bench.chat}
+    return attrs.evolve(bench, special=special, prompt=known.prompt(), chat=chat)
 
 
 def _fitted(bench: Bench, known: Format) -> Format | None:

@@ -117,7 +117,7 @@ def handover(trial: Trial) -> Finding:
         [(sample, THINKING.reasoning, ()) for sample in pair.tool.first()],
         st.tuples(pair.tool.answers(), thoughts, cut),
         judge,
-        lambda example: str(pair.text(*example[:2])),
+        text=lambda example: pair.text(*example[:2]),
         where="any answer behind reasoning",
     )
 
@@ -151,7 +151,7 @@ def without(trial: Trial) -> Finding:
         why = "the parser takes an answer without markers for reasoning"
         return Finding(Verdict.NOT_APPLICABLE, message=why)
     drawn = None if drawing is None else drawing.content
-    return trial.sought(known, drawn, judge, str)
+    return trial.sought(known, drawn, judge)
 
 
 def _calling(trial: Trial) -> tuple[Bench, list[str]]:
@@ -160,6 +160,9 @@ def _calling(trial: Trial) -> tuple[Bench, list[str]]:
     Where no partner is named, it is that of Hermes.
     """
     bench = trial.bench
+    told = [each for each in trial.given if each.says is not None and not each.says.reasoning]
+    # A model is made to answer without reasoning by its prompt, where a sample has that.
+    prompt = next((each.prompt for each in told if each.prompt is not None), bench.prompt)
     if (partner := trial.partner) is not None:
         cls, special = partner.cls, partner.bench.special
         texts = [sample.text for sample in partner.first()]
@@ -168,4 +171,5 @@ def _calling(trial: Trial) -> tuple[Bench, list[str]]:
         cls, special = manager(TOOL).get_tool_parser(form.name), form.special
         texts = [form.write(Message("", lead, (PROBE,))) for lead in ("", LEAD)]
     tokens = tuple(dict.fromkeys((*bench.special, *special)))
-    return attrs.evolve(bench, cls=cls, role=TOOL, special=tokens, parser=None), texts
+    made = attrs.evolve(bench, cls=cls, role=TOOL, special=tokens, prompt=prompt, parser=None)
+    return made, texts

@@ -13,17 +13,18 @@ import attrs
 
 from conformance.checking import Undecided
 from conformance.engine.asking import Question, saying
+from conformance.parser import partners
 from conformance.parser.bench import Bench, NotMade, Wish, name_of
 from conformance.parser.calls import Asked, asked
 from conformance.parser.checks import trial
 from conformance.parser.formats import KNOWN, THINKING
 from conformance.parser.handover import Pair
 from conformance.parser.messages import Message, Stream
-from conformance.parser.partners import partner
 from conformance.parser.roles import TOOL
 from conformance.parser.samples import Sample
 from conformance.parser.trial import FATAL, Trial
 from conformance.parser.wanted import Wanted
+from conformance.plugin import registration
 from conformance.search import examples
 
 #: Answers that are drawn beside those that are known, and the most tokens of one.
@@ -51,8 +52,8 @@ class Found:
     model: str | None = None  #: its folder
     special: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    #: Module, class and name of the parser that the server has beside this one.
-    partner: tuple[str, str, str] | None = None
+    #: The parser that the server has beside this one: its name, and how it is imported.
+    partner: tuple[str, tuple[str, str]] | None = None
     answers: tuple[tuple[Question, Message | None], ...] = ()  #: and what each says, if known
     choices: tuple[tuple[Question, Asked], ...] = ()
     malformed: tuple[Question, ...] = ()
@@ -97,7 +98,7 @@ def found(cls: type[Any], errand: Errand) -> Found:
         model=str(saying(bench.tokenizer)),
         special=bench.special,
         skipped=bench.skipped,
-        partner=None if pair is None else _named(pair.partner),
+        partner=None if pair is None else _named(judged),
         alone=alone,
         answers=answers,
         choices=tuple(_choices(told, pair, known)) if told.role == TOOL else (),
@@ -120,9 +121,11 @@ def _obeys(bench: Bench) -> bool:
     return getattr(bench.adjusted(), "structured_outputs", None) is not None
 
 
-def _named(partner: Trial) -> tuple[str, str, str]:
-    cls = partner.cls
-    return cls.__module__, cls.__qualname__, name_of(cls, partner.role)
+def _named(judged: Trial) -> tuple[str, tuple[str, str]]:
+    place, beside = partners.beside(judged.cls, judged.wanted), judged.partner
+    assert place is not None
+    assert beside is not None
+    return name_of(beside.cls, beside.role), registration.imports(place, place.text)
 
 
 def _asked(
@@ -179,7 +182,7 @@ def played(cls: type[Any], errand: Errand) -> Stream | None:
         tools=question.tools,
         special=errand.special,
         skipped=errand.skipped,
-        partner=partner(cls, errand.wanted),
+        partner=partners.partner(cls, errand.wanted),
         prompt=question.prompt,
         responses=question.responses,
         chat=question.template,

@@ -82,8 +82,13 @@ def _files(cls: type[Any]) -> Iterator[Path]:
             yield Path(file)
 
 
-def way_out(cls: type[Any], role: str, where: str, raised: str | None = None) -> str:
-    """Say that the parser found nothing, and what a profile would have to say."""
+def way_out(
+    cls: type[Any], role: str, where: str, raised: str | None = None, made: str | None = None
+) -> str:
+    """Say that the parser found nothing, or what it *made*, and what a profile would have to say.
+
+    *raised*: by making an instance.
+    """
     example = (
         '{ text = "...", tool_calls = [{ name = "f", arguments = { x = "y" } }] }'
         if role == TOOL
@@ -93,7 +98,8 @@ def way_out(cls: type[Any], role: str, where: str, raised: str | None = None) ->
     what = "call" if role == TOOL else "reasoning"
     makes = f"; making an instance raised {raised}" if raised else ""
     return (
-        f"no {what} was found in {where}{makes}; give answers of the model in the profile: "
+        f"{made or f'no {what} was found in {where}'}{makes}; give answers of the model in the "
+        "profile: "
         f"[parser] samples = [{example}], special_tokens = [{special}]"
     )
 

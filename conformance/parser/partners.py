@@ -10,13 +10,13 @@ import attrs
 
 from conformance.parser.bench import NAME, name_of
 from conformance.parser.roles import manager, other
-from conformance.plugin import loader
+from conformance.plugin import loader, registration
 from conformance.plugin import target as targets
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from conformance.parser.wanted import Wanted
     from conformance.plugin.target import Target
@@ -30,7 +30,7 @@ def resolved(role: str, target: Target) -> Target:
 
     """
     if (function := loader.registrar(target)) is not None:
-        return _registered_by(role, target, function)
+        return registration.registered_by(function, f"{role}-parser", target)
     if not target.text.startswith(f"{role}-parser:"):
         return target
     name = target.qualname or ""
@@ -41,25 +41,6 @@ def resolved(role: str, target: Target) -> Target:
             + nearest(name, known)
         )
     module, qualname = known[name]
-    return attrs.evolve(target, module=module, qualname=qualname)
-
-
-def _registered_by(role: str, target: Target, function: Callable[[], object]) -> Target:
-    """Return the first parser that the function of a general plugin registers, if it does."""
-    known = manager(role)
-    kept = {name: getattr(known, name) for name in ("lazy_parsers", f"{role}_parsers")}
-    try:
-        for name in kept:
-            setattr(known, name, {})
-        function()
-        lazy, eager = (getattr(known, name) for name in kept)
-        found = [*lazy.values(), *((cls.__module__, cls.__qualname__) for cls in eager.values())]
-    finally:
-        for name, before in kept.items():
-            setattr(known, name, {**before, **getattr(known, name)})
-    if not found:
-        return target
-    module, qualname = found[0]
     return attrs.evolve(target, module=module, qualname=qualname)
 
 
@@ -74,6 +55,17 @@ def registered(role: str) -> Mapping[str, tuple[str, str]]:
 
 def partner(cls: type[Any], wanted: Wanted) -> type[Any] | None:
     """Return the parser of the other role with which a model is served, or None.
+
+    Raises:
+        UsageError: there is no such parser.
+
+    """
+    place = beside(cls, wanted)
+    return None if place is None else loader.load_class(place)
+
+
+def beside(cls: type[Any], wanted: Wanted) -> Target | None:
+    """Return where the parser is with which a model is served beside a class, or None.
 
     It is the one that the profile names; vLLM's own have it under the same name.
 
@@ -91,7 +83,9 @@ def partner(cls: type[Any], wanted: Wanted) -> type[Any] | None:
     try:
         found = [resolved(kind, each) for each in targets.parse(text, Path(wanted.folder))]
         if len(found) == 1 and found[0].qualname is not None:
-            return loader.load_class(found[0])
+            place = registration.named(found[0], loader.load_module(found[0]))
+            loader.load_class(place)
+            return place
     except (UsageError, loader.LoadFailure) as error:
         raise UsageError(f"{where}: {error}") from None
     raise UsageError(f"{where}: {text!r} has to name one class.")

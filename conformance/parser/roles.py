@@ -75,16 +75,19 @@ def base(role: str) -> type[Any]:
     return found
 
 
-def registered(folder: Path, role: str, fqcn: str, *, name: str) -> str:
-    """Write a file that registers a class, and return the option of servers that has it loaded."""
-    module, _, qualname = fqcn.partition(":")
+def registered(folder: Path, role: str, imports: tuple[str, str], *, name: str) -> str:
+    """Write a file that registers a class, and return the option of servers that has it loaded.
+
+    *imports* are statements, and the class behind them.
+    """
+    statements, cls = imports
     keeper = f"{ROLES[role].base}Manager"
     path = folder.absolute() / f"{role}_parser_plugin.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f"from {ROLES[role].package} import {keeper}\n\n"
-        f"from {module} import {qualname.partition('.')[0]}\n\n"
-        f'{keeper}.register_module("{name}", force=True, module={qualname})\n',
+        f"{statements}\n\n"
+        f'{keeper}.register_module("{name}", force=True, module={cls})\n',
         encoding="utf-8",
     )
     return f"--{role}-parser-plugin={path}"

@@ -211,7 +211,7 @@ class Drawing:
         """Return an answer with code in it, between marks that some parsers look for."""
         if any(marker in FENCED for marker in self.format.markers):
             return []
-        return self._samples(Message(content=FENCED))
+        return self.saying(Message(content=FENCED))
 
     def of_each_type(self) -> list[Sample]:
         """Return answers to known tools with arguments of each type, one and all at once."""
@@ -222,7 +222,7 @@ class Drawing:
             for name, values in _TYPED.items()
             for arguments in (*({key: value} for key, value in values.items()), values)
         ]
-        return self._samples(*(Message(calls=(call,)) for call in calls))
+        return self.saying(*(Message(calls=(call,)) for call in calls))
 
     def _knows_ours(self) -> bool:
         """Tell whether requests have the tools that they have without a profile."""
@@ -252,7 +252,7 @@ class Drawing:
             for marker in self.format.markers
         )
 
-    def _samples(self, *messages: Message, pieces: bool = False) -> list[Sample]:
+    def saying(self, *messages: Message, pieces: bool = False) -> list[Sample]:
         """Return the answers that say messages, but for what the model never says."""
         found = (self._sample(message, pieces=pieces) for message in messages)
         return [sample for sample in found if sample is not None]
@@ -262,8 +262,8 @@ class Drawing:
         """Leave out what the model never says."""
         return cast("SearchStrategy[Sample]", drawn.filter(lambda sample: sample is not None))
 
-    def first(self, other: Message | None = None) -> list[Sample]:
-        """Return answers that are tried before any that is drawn, one of which says the *other*."""
+    def first(self) -> list[Sample]:
+        """Return answers that are tried before any that is drawn."""
         edges = self._edges()[:1] if self.format.marked else ()
         if self.format.thinks is not None:
             messages = [THINKING]
@@ -287,8 +287,7 @@ class Drawing:
                     messages.append(Message(calls=(told,)))
             arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
             in_bytes = Message("", lead, (attrs.evolve(PROBE, arguments=arguments),))
-        found = [*self._samples(*messages), *self._samples(in_bytes, pieces=True)]
-        return found if other is None else [*self._samples(other), *found]
+        return [*self.saying(*messages), *self.saying(in_bytes, pieces=True)]
 
     def _messages(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Message]:
         call = st.sampled_from(tools).flatmap(lambda tool: self._call(tool["function"]))
@@ -388,12 +387,9 @@ class Drawing:
     def _beginnings(self) -> tuple[str, ...]:
         """Return the beginnings of the format's markers."""
         markers = self.format.markers
-        found = (text[:end] for text in markers for end in (len(text) // 2, len(text) - 1))
-        return tuple(
-            text
-            for text in dict.fromkeys(found)
-            if text and not any(marker in text for marker in markers)
-        )
+        found = [text[:end] for text in markers for end in (len(text) // 2, len(text) - 1)]
+        whole = [text for text in found if not text or any(each in text for each in markers)]
+        return tuple(text for text in dict.fromkeys(found) if text not in whole)
 
 
 def cuts() -> SearchStrategy[Sequence[int]]:

@@ -24,6 +24,7 @@ from conformance.parser.live import Errand, Found
 from conformance.parser.messages import Client, Message, Stream, quoted
 from conformance.parser.roles import REASONING, ROLES, TOOL, other, registered
 from conformance.parser.wanted import Wanted
+from conformance.plugin import registration
 from conformance.verdict import Reason, must_wait
 from conformance.watching.untouched import Ended, Untouched
 
@@ -39,8 +40,11 @@ FEW, PARTS = 3, 4
 #: A stop string that is in no answer, and longer than markers are.
 STOP = "!" * 40
 
-#: vLLM's own parser of answers in which there is no reasoning.
-_IDENTITY = "vllm.reasoning.identity_reasoning_parser", "IdentityReasoningParser"
+#: How vLLM's own parser of answers in which there is no reasoning is imported.
+_IDENTITY = (
+    "from vllm.reasoning.identity_reasoning_parser import IdentityReasoningParser",
+    "IdentityReasoningParser",
+)
 
 
 #: Rules about what is made of an answer; with a partner, what goes wrong may be the handover.
@@ -122,22 +126,22 @@ class Trial(LiveTrial):
         opening, folder = self.opening, Path(self.opening.folder)
         name = name_of(opening.cls, self.role)
         arguments = [f"--max-num-seqs={CROWD}", "--max-model-len=512"]
-        served = {self.role: (opening.plugin.module, opening.plugin.qualname, name)}
+        served = {self.role: (name, registration.imports(opening.plugin, opening.plugin.target))}
         if self.found.partner is not None:
             served[other(self.role)] = self.found.partner
         elif self.role == TOOL and name == NAME:
             # Requests that want no calls are adjusted only beside a reasoning parser.
-            served[REASONING] = (*_IDENTITY, NAME)
+            served[REASONING] = NAME, _IDENTITY
         if self.role == TOOL and REASONING not in served:
             self.ledger.beside["TP-12"] = "by its name vLLM does not ask it to adjust such requests"
         if self.found.partner is None:
             self.ledger.beside[self._together] = self.found.alone
-        for role, (module, qualname, each) in served.items():
+        for role, (each, imports) in served.items():
             arguments.append(f"--{ROLES[role].option}={each}")
             if role == TOOL:
                 arguments.append("--enable-auto-tool-choice")
             if each == NAME:
-                arguments.append(registered(folder, role, f"{module}:{qualname}", name=NAME))
+                arguments.append(registered(folder, role, imports, name=NAME))
         return Server.start(
             model,
             log=folder / "server.log",

@@ -6,25 +6,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from functools import cached_property, partial, wraps
-from typing import Any, ClassVar, Self, TypeVar
+from functools import partial, wraps
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance.checking import Simulation, Undecided
+from conformance.checking import Undecided
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.parser import formats, hostile, markers, player
+from conformance.parser import hostile, markers, player
 from conformance.parser.bench import Bench, NotMade, guarded
-from conformance.parser.formats import Format
 from conformance.parser.messages import Message
-from conformance.parser.roles import REASONING, ROLES, TOOL
-from conformance.parser.samples import Drawing, Sample
+from conformance.parser.roles import ROLES
+from conformance.parser.samples import Sample
+from conformance.parser.subject import Tried
 from conformance.parser.tokens import Answer
-from conformance.parser.wanted import Wanted
-from conformance.plugin import expectation, vocabulary
-from conformance.search import ANSWERS, examples, smallest
+from conformance.plugin import expectation
+from conformance.search import ANSWERS, smallest
 from conformance.verdict import Cause, RuleResult, Verdict, must_wait
 from conformance.watching.interruption import PluginExited, PluginHung
 
@@ -33,6 +32,9 @@ _Example = TypeVar("_Example")
 #: Numbers of rules: that a parser breaks which says one thing of a whole answer and another
 #: streamed, about answers that end anywhere, and about those that a model writes in no format.
 AGREES, TRUNCATED, MALFORMED = 4, 10, 11
+
+#: Where a failure has the message of its answer, which no case needs.
+SAYS = "says"
 
 #: What no parser survives.
 FATAL = (PluginHung, PluginExited)
@@ -52,36 +54,11 @@ class Judged:
 
 
 @attrs.define(kw_only=True)
-class Trial(Simulation):
-    """One parser, with its bench and what it is tried with."""
+class Trial(Tried):
+    """One parser, judged rule by rule."""
 
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {}
-    cls: type[Any]
-    wanted: Wanted
     partner: Trial | None = None  #: of the parser that takes the other part of answers
-    given: tuple[Sample, ...] = attrs.field(init=False)  #: samples of the profile
-    format: Format | None = attrs.field(init=False)  #: the one that the profile names
-    #: What the answer said that last failed a rule, and what another trial has found to fail.
-    failing: Message | None = attrs.field(init=False, default=None)
-    elsewhere: Message | None = attrs.field(init=False, default=None)
-
-    def __attrs_post_init__(self) -> None:
-        """Read the profile.
-
-        Raises:
-            UsageError: it is wrong.
-
-        """
-        self.budget = self.wanted.budget
-        self.given, self.format = self.wanted.samples(), self.wanted.format()
-
-    @property
-    def role(self) -> str:
-        """What the parser is for."""
-        return self.wanted.role
-
-    def _rule(self, number: int) -> str:
-        return ROLES[self.role].rule(number)
 
     def check(self, rule: str) -> RuleResult:
         """Judge one rule; what vLLM's parsers log of malformed answers stays out of the report."""
@@ -94,16 +71,15 @@ class Trial(Simulation):
 
     def judge(self, rule: str) -> Finding:
         """Judge a rule; a failure in a format that was guessed, in any other that is as likely."""
-        self.failing = None
         finding = super().judge(rule)
         whatever = self._obstacle is not None or rule == self._rule(MALFORMED)
         if finding.verdict is not Verdict.FAIL or whatever or self.fit is None:
             return finding
-        mine = self.fit.format.name
+        mine, says = self.fit.format.name, (finding.case or {}).get(SAYS)
         for trial in self.others:
             assert trial.format is not None  # it was given one
             other = trial.format.name
-            if trial.find(rule).verdict is Verdict.PASS and trial.stands(rule, self.failing):
+            if trial.find(rule).verdict is Verdict.PASS and trial.holds(rule, says):
                 return unjudged(
                     f"it reads answers of the formats {mine!r} and {other!r}, and this was found "
                     f"in {mine!r} alone: {finding.message}; name the one that its model writes in "
@@ -111,12 +87,13 @@ class Trial(Simulation):
                 )
         return finding
 
-    def stands(self, rule: str, message: Message | None) -> bool:
+    def holds(self, rule: str, says: Message | None) -> bool:
         """Tell whether a rule that has passed does so with an answer, too, that says a message."""
-        self.elsewhere = message
-        found = message is None or self.judge(rule).verdict is Verdict.PASS
-        self.elsewhere = None
-        return found
+        if says is None:
+            return True
+        again = attrs.evolve(self, also=says)
+        again._findings |= self._findings  # noqa: SLF001 - what it builds on has held
+        return again.judge(rule).verdict is Verdict.PASS
 
     def _all_survived(self) -> Finding:
         """Judge whether all calls end, with answers as well at which a parser may hang."""
@@ -142,7 +119,7 @@ class Trial(Simulation):
 
     def case(self, rule: str, finding: Finding) -> dict[str, Any]:
         """Return a failure as data: what replaying it needs, and the answer that shows it."""
-        found = dict(finding.case or {})
+        found = {key: value for key, value in (finding.case or {}).items() if key != SAYS}
         if not self._shows(found.get("program")):
             found.pop("program", None)
         return {
@@ -184,96 +161,6 @@ class Trial(Simulation):
             fitted = {"likely": {"special_tokens": list(found[: markers.NAMED])}}
         section = expectation.plain(self.wanted.section)
         return {"profile": {"origin": self.wanted.origin or "none", **section} | fitted}
-
-    # What it is tried with
-
-    @property
-    def fit(self) -> formats.Fit | None:
-        """The format that the parser reads, where one is known."""
-        return self._sought[0]
-
-    @cached_property
-    def others(self) -> tuple[Self, ...]:
-        """Trials with the other formats that fit equally well, if the profile names none."""
-        mine = self.fit
-        if mine is None or self.format is not None:
-            return ()
-        found, _ = formats.fits(self.wanted.bench(self.cls), formats.KNOWN[self.role], named=False)
-        fits = [fit for fit in found if self._worth(fit) == self._worth(mine)]
-        names = [fit.format.name for fit in fits if fit.format.name != mine.format.name]
-        sections = [{**self.wanted.section, "format": name} for name in names]
-        wanted = [attrs.evolve(self.wanted, section=section) for section in sections]
-        return tuple(attrs.evolve(self, wanted=each) for each in wanted)
-
-    @property
-    def bench(self) -> Bench:
-        """The parser with tokens that it can be made with.
-
-        Raises:
-            Undecided: there are none.
-
-        """
-        if self.fit is not None:
-            return self.fit.bench
-        if self.given:
-            return self.wanted.bench(self.cls)
-        raise self._undecided()
-
-    def _undecided(self) -> Undecided:
-        """Return what tells that no format is known: one cause, wherever it is met."""
-        return Undecided(self._sought[1])
-
-    @cached_property
-    def drawing(self) -> Drawing | None:
-        """What draws answers, where a format is known."""
-        free = not self.wanted.section.get("tools")
-        return None if self.fit is None else Drawing(self.fit.format, self.wanted.tools, free)
-
-    @cached_property
-    def _drawn(self) -> list[Sample]:
-        """Draw the answers that most rules judge: drawing takes longer than judging."""
-        if self.drawing is None:
-            return []
-        wanted = self.wanted
-        return examples(self.drawing.samples(), ANSWERS.most(wanted.budget), wanted.seed)
-
-    def first(self) -> list[Sample]:
-        """Return the answers that are tried before any that is drawn.
-
-        Raises:
-            Undecided: none are known, and no format either.
-
-        """
-        drawing = self.drawing
-        if drawing is None and not self.given:
-            raise self._undecided()
-        found = [*self.given, *(drawing.first(self.elsewhere) if drawing else ())]
-        if self.fit is not None and self.fit.format.name == markers.OWN:
-            # Reasoning may begin with a text of the source; what such an answer says is open.
-            write, texts = self.fit.format.write, markers.texts(self.cls)
-            found += [Sample(write(Message(f"{text}I think.", "I say it."))) for text in texts]
-        return found
-
-    def answers(self) -> SearchStrategy[Sample]:
-        """Draw answers: known ones, and others where a format is known."""
-        known, drawing = self.first(), self.drawing
-        every = [st.sampled_from(known)] if known else []
-        every += [drawing.samples()] if drawing is not None else []
-        return st.one_of(every)
-
-    def for_sample(self, sample: Sample) -> tuple[Bench, Answer]:
-        """Return the bench of a sample, and its tokens."""
-        bench = self.bench
-        prompt = bench.prompt if sample.prompt is None else sample.prompt
-        tools = sample.tools or bench.tools
-        # In a model of such pieces no token has the letter that stands for a space.
-        pieces = sample.pieces and not any("▁" in text for text in bench.special)
-        bench = attrs.evolve(bench, prompt=prompt, tools=tools, pieces=pieces)
-        return bench, bench.answer(sample.text)
-
-    def acts(self, message: Message) -> bool:
-        """Tell whether a parser found in an answer what it is there for."""
-        return bool(message.calls if self.role == TOOL else message.reasoning)
 
     def right(self, message: Message, otherwise: Callable[[], Message] | None = None) -> Judged:
         """Return that an answer shows nothing wrong, and whether it shows anything.
@@ -319,7 +206,7 @@ class Trial(Simulation):
         known += besides
         drawn = st.tuples(self.answers(), other)
         with_tokens = partial(self._with_tokens, judge)
-        return self.sought(known, drawn, lambda each: with_tokens(*each), lambda each: each[0].text)
+        return self.sought(known, drawn, lambda each: with_tokens(*each))
 
     def _with_tokens(self, judge: Callable[..., Judged], sample: Sample, *more: object) -> Judged:
         return judge(sample, *self.for_sample(sample), *more)
@@ -329,8 +216,8 @@ class Trial(Simulation):
         first: Iterable[_Example],
         drawn: SearchStrategy[_Example] | None,
         judge: Callable[[_Example], Judged],
-        text: Callable[[Any], str] = lambda sample: str(sample.text),
         *,
+        text: Callable[[Any], str | None] | None = None,
         ready: Sequence[_Example] = (),
         where: str = "any answer that is known",
         idle: str | None = None,
@@ -341,7 +228,7 @@ class Trial(Simulation):
             first: known examples.
             drawn: others.
             judge: tells what one shows.
-            text: returns the answer of an example.
+            text: returns the answer of an example that is more than a sample, or begins with one.
             ready: what *drawn* draws; it is drawn again for what shows something, to shrink it.
             where: what the known ones are, for a parser that finds nothing in any.
             idle: what is said of such a parser instead.
@@ -365,10 +252,11 @@ class Trial(Simulation):
         if broken is not None:
             example, found = broken
             sample = example[0] if isinstance(example, tuple) else example
-            self.failing = getattr(sample, "says", None)
             scene = found.scene() if found.scene else {}
             cut = {"deltas": scene["deltas"]} if scene else {}
-            case = {"answer": {"text": text(example), **cut}, "program": scene}
+            told = text(example) if text is not None else getattr(sample, "text", sample)
+            says = getattr(sample, "says", None)
+            case = {"answer": {"text": told, **cut}, "program": scene, SAYS: says}
             return failed(str(found.wrong), count, max(acted, 1), case=case)
         if acted:
             return passed(count, acted)
@@ -379,66 +267,6 @@ class Trial(Simulation):
         why = f"nothing was found in any answer: {said}"
         told = ("raises", why) if raised else (idle or "nothing found", idle or self.way_out(where))
         return unjudged(Cause(*told), count)
-
-    @cached_property
-    def _sought(self) -> tuple[formats.Fit | None, str]:
-        """Return the format that the parser reads, or why none is known."""
-        if self.format is None and self.given:
-            return None, ""  # the profile tells what answers look like
-        bench, named = self.wanted.bench(self.cls), self.format is not None
-        own = markers.thinking(self.cls) if self.role == REASONING else None
-        known = (*formats.KNOWN[self.role], *([own] if own else []))
-        tried = (self.format,) if self.format else known
-        found, raised = formats.fits(bench, tried, named=named)
-        unsaid = () if named or bench.special else markers.of_source(self.cls)
-        if not found and raised and unsaid:  # it may read a known format beside tokens of its own
-            found, raised = formats.fits(attrs.evolve(bench, special=unsaid), tried, named=named)
-        # Rather its own, or one that holds more: several calls, any values, text.
-        best = max(found, key=self._worth, default=None)
-        return best, self.way_out(f"any of {len(tried)} known formats", raised)
-
-    def _worth(self, fit: formats.Fit) -> tuple[bool, bool, bool, bool]:
-        found = fit.format
-        return fit.bench.name in found.parsers, found.several, not found.letters, found.content
-
-    def way_out(self, where: str, raised: str | None = None) -> str:
-        """Say that the parser found nothing, and what a profile would have to say."""
-        return markers.way_out(self.cls, self.role, where, raised)
-
-    def made(self) -> Bench:
-        """Return the parser with tokens with which an instance can be made, of whatever format.
-
-        Raises:
-            NotMade: it raised, with tokens that the profile names or without any need.
-            Undecided: it raised with the tokens of each format that is known, or refused those
-                that the profile names.
-
-        """
-        if why := formats.unfit(self.cls, self.role):
-            raise NotMade(why)
-        bench = self.wanted.bench(self.cls) if self.fit is None else self.fit.bench
-        named = self.fit is not None or bench.model is not None or bench.special or self.given
-        known = [each.special for role in formats.KNOWN.values() for each in role]
-        raised = None
-        for tokens in [bench.special] if named else [*known, markers.of_source(self.cls)]:
-            tried = attrs.evolve(bench, special=tokens)
-            try:
-                tried.instance()
-            except NotMade as error:
-                raised = error
-            else:
-                return tried
-        assert raised is not None
-        if named:
-            made_up = self.fit is None and bench.model is None
-            if made_up and vocabulary.depends_on_it(raised.__cause__):
-                raise Undecided(markers.its_own_tokens(raised))
-            raise raised
-        special = markers.special_tokens(self.cls, '"<call>"')
-        raise Undecided(
-            f"making an instance raised {raised} with the tokens of every known format; name "
-            f"those of the model in the profile: [parser] special_tokens = [{special}]"
-        )
 
 
 class ToolTrial(Trial):

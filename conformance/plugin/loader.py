@@ -14,9 +14,9 @@ from types import ModuleType
 
 import attrs
 
-from conformance.plugin import missing
+from conformance.plugin import missing, registration
 from conformance.plugin.files import find_source
-from conformance.plugin.target import IO_PROCESSORS, MODEL_REGISTRY, Target, registers
+from conformance.plugin.target import IO_PROCESSORS, Target, registers
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
@@ -117,43 +117,34 @@ def registrar(target: Target) -> Callable[[], object] | None:
     return function if callable(function) and not inspect.isclass(function) else None
 
 
-def at_its_name(target: Target, cls: type, architecture: str) -> Target:
-    """Return where the class of an architecture is to be found.
-
-    A registering function may make it: then no import reaches it, and wherever it is loaded it is
-    first put into its module, under a name that nothing has there.
-    """
-    module = sys.modules.get(cls.__module__)
-    place = attrs.evolve(target, module=cls.__module__, qualname=cls.__qualname__)
-    found: object = module
-    for each in cls.__qualname__.split("."):
-        found = getattr(found, each, None)
-    if found is cls:
-        return place
-    name = cls.__name__
-    while hasattr(module, name):
-        name += "_"
-    return attrs.evolve(place, qualname=name, architecture=architecture)
-
-
-def _registered(target: Target, architecture: str) -> object:
-    """Return the class of an architecture once vLLM has called what registers it.
+def _registered(target: Target, known_as: str) -> type:
+    """Return the class that vLLM knows by a name once what registers it was called.
 
     Raises:
-        LoadFailure: something raised, or the architecture is not registered.
+        LoadFailure: something raised, or the name is not registered.
 
     """
     try:
-        importlib.import_module("vllm.plugins").load_general_plugins()
-        entry = importlib.import_module(MODEL_REGISTRY).ModelRegistry.models.get(architecture)
-        if entry is not None:
-            return entry.load_model_cls()
+        found = registration.find(known_as, target.text)
     except Exception as error:
-        raise failure(target, f"registering {architecture} raised {error!r}", error) from error
-    raise LoadFailure(
-        f"vLLM calls nothing that registers {architecture}: where VLLM_PLUGINS is set, it names "
-        "the entry points that are called"
-    )
+        raise failure(target, f"registering {known_as} raised {error!r}", error) from error
+    if found is None:
+        raise LoadFailure(
+            f"vLLM calls nothing that registers {known_as}: where VLLM_PLUGINS is set, it names "
+            "the entry points that are called"
+        )
+    return found
+
+
+def find_registered(target: Target, module: ModuleType) -> None:
+    """Look whether vLLM finds the class of a target, where the module registers one.
+
+    Raises:
+        LoadFailure: it does not.
+
+    """
+    if why := registration.lost(target, module):
+        raise LoadFailure(why)
 
 
 def load_class(target: Target) -> type:
@@ -161,19 +152,21 @@ def load_class(target: Target) -> type:
 
     Raises:
         UsageError: there is no such module, or no such class in it.
-        LoadFailure: the module exists and raised.
+        LoadFailure: the module exists and raised, or vLLM would not find the class either.
         Unavailable: it did since it needs what this machine does not have.
 
     """
     module = load_module(target)
-    if target.architecture is not None:
-        setattr(module, target.qualname or "", _registered(target, target.architecture))
+    if target.known_as is not None:
+        return _registered(target, target.known_as)
     found: object = module
     for name in (target.qualname or "").split("."):
         try:
             found = getattr(found, name)
         except AttributeError:
-            classes = [cls.__name__ for cls in classes_of(module)]
+            find_registered(target, module)
+            made = [str(place.qualname) for place, _ in registration.registered(target, module)]
+            classes = [*registration.classes_of(module), *made]
             raise UsageError(
                 f"--plugin-path {target.text!r}: {module.__name__} has no {target.qualname!r} "
                 f"(it defines {', '.join(classes) or 'no class'})." + nearest(name, classes)
@@ -187,17 +180,6 @@ def load_class(target: Target) -> type:
             "name the plugin class itself."
         )
     return found
-
-
-def classes_of(module: ModuleType) -> list[type]:
-    """Return the classes that a module defines itself, in the order of their definition."""
-    return [
-        value
-        for key, value in vars(module).items()
-        if inspect.isclass(value)
-        and (value.__module__ + ".").startswith(module.__name__ + ".")
-        and not key.startswith("_")
-    ]
 
 
 def _siblings(name: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import attrs
 
 from conformance.generations import all_generations
+from conformance.interface import Registry
 from conformance.rules import nearest
 from conformance.settings import UsageError
 
@@ -61,8 +62,9 @@ class Target:
     qualname: str | None = None
     root: str | None = None  #: folder that must be on ``sys.path`` for ``module`` to import
     generation: str | None = None  #: the only one that is asked for
-    #: What vLLM knows the class by that a registering function makes, where no import reaches it.
-    architecture: str | None = None
+    #: What vLLM knows the class by that a registering function makes, where no import reaches it:
+    #: an architecture, or the name of a parser behind the form of its registry, and a colon.
+    known_as: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -82,7 +84,7 @@ class Plugin:
     broken: str | None = None
     #: Whether it could not for want of something on this machine: then it fails nothing.
     unavailable: bool = False
-    architecture: str | None = None  #: as a target has it
+    known_as: str | None = None  #: as a target has it
 
     @property
     def fqcn(self) -> str:
@@ -92,12 +94,13 @@ class Plugin:
 
 def forms() -> str:
     """Return the forms that a TARGET may have, those of registered names included."""
-    return _FORMS.format("".join(f", {form}:NAME" for form in _registries()))
+    return _FORMS.format("".join(f", {form}:NAME" for form in registries()))
 
 
-def _registries() -> dict[str, str]:
-    """Return vLLM's modules with a registry of plugins, by what stands before a name in it."""
-    return dict(each.registered for each in all_generations() if each.registered is not None)
+def registries() -> dict[str, Registry]:
+    """Return vLLM's registries of plugins, by what stands before a name in each."""
+    found = (each.registry for each in all_generations())
+    return {each.form: each for each in found if each is not None}
 
 
 def parse(text: str, directory: Path) -> tuple[Target, ...]:
@@ -113,8 +116,8 @@ def parse(text: str, directory: Path) -> tuple[Target, ...]:
         return tuple(attrs.evolve(target, generation=match["generation"]) for target in found)
     if match := _PREFIXED.match(text):
         return _entry_points(text, match["form"], match["rest"])
-    if (match := _REGISTERED.match(text)) and (module := _registries().get(match["form"])):
-        return (Target(text, module, match["name"]),)
+    if (match := _REGISTERED.match(text)) and (registry := registries().get(match["form"])):
+        return (Target(text, registry.module, match["name"]),)
     if match := _FILE.match(text):
         return (_file(text, match["path"], match["qualname"], directory),)
     if (directory / text / MODEL_CONFIG).is_file():

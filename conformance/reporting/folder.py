@@ -50,7 +50,7 @@ def place(plugin: Plugin) -> dict[str, str | None]:
         "qualname": plugin.qualname,
         "root": plugin.root or _root(plugin),
     }
-    return {**found, "architecture": plugin.architecture} if plugin.architecture else found
+    return {**found, "known_as": plugin.known_as} if plugin.known_as else found
 
 
 def draw(document: Mapping[str, Any], folder: Path) -> None:

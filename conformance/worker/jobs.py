@@ -359,7 +359,7 @@ def _target(plugin: Plugin) -> Target:
         plugin.module,
         plugin.qualname,
         plugin.root,
-        architecture=plugin.architecture,
+        known_as=plugin.known_as,
     )
 
 

@@ -8,18 +8,25 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import attrs
 
 from conformance.generations import all_generations, named
 from conformance.interface import Generation
-from conformance.plugin import files, likeness, loader
+from conformance.plugin import files, likeness, loader, registration
 from conformance.plugin import target as targets
 from conformance.plugin.loader import LoadFailure, Unavailable
 from conformance.plugin.target import Plugin, Target
 from conformance.rules import nearest
 from conformance.settings import UsageError
 from conformance.worker import installed, limits, private
+
+#: Why a file with a function that registers a parser may have none.
+_UNCALLED = (
+    ", and registers none when it is imported: vLLM calls nothing in a file that it is given, so a "
+    "function that registers a parser has to be called by"
+)
 
 
 def describe(
@@ -58,6 +65,7 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
             module = loader.load_module(target)
         finally:
             before.put_back(source)  # nothing more of the plugin is called here
+        target = registration.named(target, module)
         if target.qualname is not None:
             cls = loader.load_class(target)
             source = files.source_of(cls) or source
@@ -66,32 +74,37 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
                 installed.require_hosts()
             # By the name that vLLM would be given: what a package hands on under another one.
             return [
-                _describe(target, target.qualname, generation, source, broken, many=len(served) > 1)
+                _describe(target, generation, source, broken, many=len(served) > 1)
                 for generation, broken in served
             ]
-        classes = loader.classes_of(module)
-        judged = [(cls, *one) for cls in classes for one in _generations(cls, target)]
-        plugins = [one for one in judged if one[2] is None and not inspect.isabstract(one[0])]
+        classes = registration.classes_of(module)
+        places = [(attrs.evolve(target, qualname=name), cls) for name, cls in classes.items()]
+        places += registration.registered(target, module)
+        judged = [(*one, *found) for one in places for found in _generations(one[1], target)]
+        plugins = [one for one in judged if one[3] is None and not inspect.isabstract(one[1])]
         if not plugins:
             installed.require_hosts()
+        # Beside plugins, a class that is abstract or merely looks like one is a base or a helper;
+        # alone, it is what the author meant.
+        chosen = plugins or [entry for entry in judged if _meant(entry[1])]
+        if not chosen:
+            loader.find_registered(target, module)
     except LoadFailure as error:
         # Nothing is known of the class but its source.
         generation = named(likeness.likely(target, source))
-        broken = _describe(target, target.qualname, generation, source, str(error))
+        broken = _describe(target, generation, source, str(error))
         return [attrs.evolve(broken, unavailable=isinstance(error, Unavailable))]
-    # Beside plugins, a class that is abstract or merely looks like one is a base or a helper;
-    # alone, it is what the author meant.
-    chosen = plugins or [entry for entry in judged if _meant(entry[0])]
-    count = Counter(cls for cls, *_ in chosen)
+    count = Counter(cls for _, cls, *_ in chosen)
     found = [
-        _describe(target, cls.__qualname__, generation, source, broken, many=count[cls] > 1)
-        for cls, generation, broken in chosen
+        _describe(place, generation, source, broken, many=count[cls] > 1, whole=True)
+        for place, cls, generation, broken in chosen
     ]
     if not found:
-        names = ", ".join(cls.__name__ for cls in classes) or "none"
+        names = ", ".join(classes) or "none"
+        uncalled = f"{_UNCALLED} {target.module}." if "register_module(" in _text(source) else "."
         raise UsageError(
             f"--plugin-path {target.text!r}: {target.module} defines no vLLM plugin "
-            f"(classes: {names})" + (targets.registering(target.module) or ".")
+            f"(classes: {names})" + (targets.registering(target.module) or uncalled)
         )
     return found
 
@@ -121,32 +134,49 @@ def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None
     return [(suites[0][0], f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}")]
 
 
+def _text(source: str | None) -> str:
+    """Return what stands in a file, if it can be read."""
+    try:
+        return Path(source).read_text(encoding="utf-8") if source else ""
+    except (OSError, ValueError):
+        return ""
+
+
 def _meant(cls: type) -> bool:
     return any(suite.meant(cls) for suite in installed.suites().values())
 
 
 def _describe(
     target: Target,
-    qualname: str | None,
     generation: Generation,
     source: str | None,
     broken: str | None,
     *,
     many: bool = False,
+    whole: bool = False,
 ) -> Plugin:
-    """Return a plugin as data; ``many`` tells whether its class serves other generations too."""
-    whole = target.qualname is None and qualname is not None
-    text = f"{target.text}:{qualname}" if whole else target.text
+    """Return a plugin as data.
+
+    Args:
+        target: where its class is.
+        generation: its own.
+        source: its file.
+        broken: why it could not be loaded.
+        many: whether its class serves other generations, too.
+        whole: whether the whole module was asked for.
+
+    """
+    text = f"{target.text}:{target.qualname}" if whole else target.text
     return Plugin(
         target=f"{text}@{generation.name}" if many or target.generation else text,
         interface=generation.interface,
         generation=generation.name,
         module=target.module,
-        qualname=qualname or "",
+        qualname=target.qualname or "",
         root=target.root,
         path=source,
         digest=files.digest_of(source),
         version=targets.version_of(target),
         broken=broken,
-        architecture=target.architecture,
+        known_as=target.known_as,
     )

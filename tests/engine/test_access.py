@@ -133,10 +133,12 @@ def test_commands_name_variables_instead_of_secrets() -> None:
     """A `curl` line can be published."""
     access.know(OTHERS, Access({"Authorization": "Bearer secret", "X-Team": "hidden"}))
 
-    assert access.curl(OTHERS) == (
-        'curl -H "Authorization: Bearer $OPENAI_API_KEY" -H "X-Team: $X_TEAM"'
+    sent = "/v1/x -H 'Content-Type: application/json' -d '{}'"
+    assert access.curl(OTHERS, "/v1/x", "{}") == (
+        f'curl -H "Authorization: Bearer $OPENAI_API_KEY" -H "X-Team: $X_TEAM" {OTHERS}{sent}'
     )
-    assert access.curl("http://127.0.0.1:8000") == "curl"
+    own = "http://127.0.0.1:8000"
+    assert access.curl(own, "/v1/x", "{}") == f"curl {own}{sent}"
 
 
 def test_what_is_said_of_a_run_holds_no_secret() -> None:

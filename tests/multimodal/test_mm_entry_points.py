@@ -140,7 +140,7 @@ def test_a_model_that_the_entry_point_makes_is_certified(
             return plugin, {check.rule: certification.run(check) for check in checks}
 
     plugin, results = certified()
-    assert (plugin.fqcn, plugin.architecture) == ("mm_entry:Made_", "TinyVlm")
+    assert (plugin.fqcn, plugin.known_as) == ("mm_entry:Made_", "TinyVlm")
     said = [result.message for result in results.values()]
     assert {result.verdict for result in results.values()} == {Verdict.PASS}, said
 

@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 from support import DEFECTIVE_PARSER, certify, gallery
 
 from conformance.parser import checks
-from conformance.parser.roles import REASONING
+from conformance.parser.roles import REASONING, TOOL
 from conformance.parser.samples import Drawing
 from conformance.parser.wanted import Wanted
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from reference_plugins.parser.tagged_calls import TaggedCallsParser
 from reference_plugins.parser.thinking import ThinkingParser
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hypothesis.strategies import SearchStrategy
-    from vllm.entrypoints.generate.base.protocol import DeltaMessage
+    from vllm.entrypoints.generate.base.protocol import DeltaMessage, ExtractedToolCallInformation
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
     from conformance.parser.samples import Sample
     from conformance.worker import Zygote
@@ -65,6 +67,30 @@ def test_what_fails_in_one_format_is_tried_in_the_others(
     else:
         assert finding.verdict is Verdict.NOT_VERIFIED
         assert "this was found in 'think' alone" in str(finding.message)
+
+
+class NamesOtherwise(TaggedCallsParser):
+    """It makes calls, and none of a tool of the request."""
+
+    def extract_tool_calls(
+        self, model_output: str, request: ChatCompletionRequest
+    ) -> ExtractedToolCallInformation:
+        """Return calls with other names."""
+        found = super().extract_tool_calls(model_output, request)
+        for call in found.tool_calls:
+            call.function.name = f"tools.{call.function.name}"
+        return found
+
+
+def test_what_a_parser_made_of_no_known_format_is_told_once() -> None:
+    """One that makes other calls than a format means has made some; all rules have one cause."""
+    trial = checks.trial(NamesOtherwise, Wanted(TOOL, {}, None, Budget.QUICK, 1))
+    causes = {trial.find(rule).cause for rule in ("TP-03", "TP-06", "TP-11", "TP-16")}
+
+    (cause,) = causes
+    assert "formats is read as it is meant: of '<tool_call>" in str(cause)
+    assert "the parser made tools.get_weather(" in str(cause)
+    assert "no call was found" not in str(cause)
 
 
 @pytest.mark.usefixtures("shared_zygote")

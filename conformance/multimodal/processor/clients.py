@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,10 +161,7 @@ def curl(
     """Return the command that asks the same; its body, too long to show, goes into a folder."""
     path = Path(folder) / "request.json"
     path.write_text(json.dumps(client.body(content, options)) + "\n", encoding="utf-8")
-    return (
-        f"{access.curl(client.url)} {client.url}{client.route} "
-        f"-H 'Content-Type: application/json' -d @{shlex.quote(str(path))}"
-    )
+    return access.curl(client.url, client.route, f"@{path}")
 
 
 def _message(body: object) -> str:

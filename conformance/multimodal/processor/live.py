@@ -196,12 +196,12 @@ def entry_module(folder: Path, trial: ProcessorTrial) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     plugin = trial.opening.plugin
     given: dict[str, Any] = {"ARCHITECTURES": trial.architectures}
-    if plugin.architecture is None:
+    if plugin.known_as is None:
         given |= {"MODULE": plugin.module, "NAMES": plugin.qualname.split(".")}
         body = _IMPORTED
     else:
         entry = registering_entry(plugin.target)
-        given |= {"GROUP": GENERAL_PLUGINS, "ENTRY": entry, "KNOWN_AS": plugin.architecture}
+        given |= {"GROUP": GENERAL_PLUGINS, "ENTRY": entry, "KNOWN_AS": plugin.known_as}
         body = _MADE
     lines = [f"{name} = {value!r}" for name, value in given.items()]
     source = "\n".join((*lines, body))

@@ -14,7 +14,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.plugins import load_general_plugins
 
-from conformance.plugin import loader
+from conformance.plugin import loader, registration
 from conformance.plugin import target as targets
 from conformance.plugin.target import Target
 from conformance.rules import Evidence, nearest
@@ -65,7 +65,7 @@ def _resolved(target: Target) -> Target:
         ModelRegistry.models = {**before, **ModelRegistry.models}
     for name, cls in classes.items():
         if _recognises(cls):
-            return loader.at_its_name(target, cls, name)
+            return registration.at_its_name(target, cls, name)
     return target  # it may register what is no model
 
 
@@ -82,7 +82,7 @@ def _of_architecture(target: Target) -> Target:
         cls = entry.load_model_cls()
     except Exception as error:
         raise loader.failure(target, f"importing {name} raised {said(error)}", error) from error
-    return loader.at_its_name(target, cls, name)
+    return registration.at_its_name(target, cls, name)
 
 
 def _maker(model: str, section: Mapping[str, Any]) -> Maker:

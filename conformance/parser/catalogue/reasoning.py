@@ -114,8 +114,9 @@ RULES = (
         sources=(
             _base("count_reasoning_tokens", "Number of tokens that belong to reasoning content"),
         ),
-        hint="The start marker may stand in the prompt, and is not among the tokens then. Only a "
-        "SHOULD: the number is told to the client whose answer it is.",
+        hint="Count up to the first end marker, and all tokens where none comes: the start marker "
+        "may stand in the prompt, and is not among the tokens then. Only a SHOULD: the number is "
+        "told to the client whose answer it is.",
     ),
     Rule(
         id="RP-16",
@@ -155,7 +156,9 @@ RULES = (
                 "comes then is content"
             ),
         ),
-        hint="Part a whole answer at the first end, not at the last. "
+        hint="Streamed, all that comes behind the first end is content, as it is. In "
+        "extract_reasoning, too: part at the first end, not at the last, and leave the markers "
+        "behind it where they are. "
         "Only a SHOULD: what a marker means there is for the model to say.",
     ),
     Rule(

@@ -40,7 +40,9 @@ RULES = (
                 "extract_tool_calls", "extracting tool calls from a complete model-generated string"
             ),
         ),
-        hint="Let a JSON decoder find the end of an object, not a regular expression.",
+        hint="Strings may hold brackets, quotes and the beginnings of markers: where arguments are "
+        "JSON, let a decoder find their end, not a regular expression, and change nothing that it "
+        "reads. Content is the text before the first marker.",
     ),
     *common.streaming(TOOL, "content and calls"),
     common.stops(TOOL, "content and calls"),
