@@ -204,6 +204,21 @@ def test_classes_of_a_module_are_its_own(folder: Path) -> None:
     assert [*classes_of(loader.load_module(target))] == ["Mine"]
 
 
+def test_classes_that_a_function_elsewhere_made_are_the_modules_own(folder: Path) -> None:
+    """Such a class has the name of the function's module, and is left out where it is imported."""
+    (folder / "maker.py").write_text("def make(name): return type(name, (), {})\n")
+    (folder / "makes.py").write_text(
+        "from maker import make\nMade, _Hidden = make('Made'), make('Hidden')\n"
+    )
+    (folder / "hands_on.py").write_text("from makes import Made\nclass Mine(Made): ...\n")
+    sys.path.insert(0, str(folder))
+    targets = [parse(f"{name}.py", folder)[0] for name in ("makes", "hands_on")]
+    makes, hands_on = map(loader.load_module, targets)
+
+    assert [*classes_of(makes)] == ["Made"]
+    assert [*classes_of(hands_on)] == ["Mine"]
+
+
 def test_the_source_is_found_without_importing(folder: Path) -> None:
     """A digest can be taken of a file that does not import."""
     (folder / "broken.py").write_text("1 / 0\n")

@@ -9,6 +9,9 @@ another joins that is told something else, or was there before.
 A request that is preempted behind each of its outputs, one after the other.
 What a plugin knows of a request may be lost whenever the request leaves the batch, and show only
 where that happens late: behind a token that it waits for, or behind the last one of a budget.
+
+A request that comes back right behind what is waited for, with a prefill in parts.
+Its outputs are part of the prefill then, so a plugin already acts in steps that sample nothing.
 """
 
 from __future__ import annotations
@@ -60,6 +63,22 @@ def interruptions(bench: Stock) -> Iterator[History]:
     for choice in on:
         for script in bench.words.pieces(ROOM):
             yield _interrupted(bench, choice, other or choice, script)
+
+
+def resumptions(bench: Stock) -> Iterator[History]:
+    """Yield histories with one that comes back in parts, behind each phrase that is waited for."""
+    on, other = bench.pair
+    prompt = bench.tokens[:2]
+    for choice in on:
+        for phrase in bench.words.phrases or (bench.tokens,):
+            first = Request("A", prompt, choice, outputs=(*phrase, *bench.tokens))
+            yield (
+                Step(join=(first, Request("B", prompt, other or choice))),
+                *((Step(repeat=len(phrase) - 1),) if len(phrase) > 1 else ()),
+                Step(pause=("A",)),
+                Step(chunk=(("A", len(prompt)),)),
+                Step(repeat=bench.life),
+            )
 
 
 def _choices(choices: Sequence[Choice]) -> list[Choice]:

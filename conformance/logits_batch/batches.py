@@ -13,7 +13,7 @@ from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
 from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.configuration import vllm_config
+from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.rows import differing, same
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
@@ -116,25 +116,47 @@ def serves_full_batches(trial: Trial) -> Finding:
         if isinstance(small, PluginRaised):
             raise small
         large = _rows(bench, new(), many, steps=len(small))
-    where = f"with {FULL} requests and max_num_seqs={MAX_FULL}"
-    if isinstance(large, PluginRaised):
-        return failed(f"{where}, {large}")
-    for step, (got, expected) in enumerate(zip(large, small, strict=True)):
-        if apart := _apart(got, expected[torch.arange(FULL) % len(choices)]):
-            if why := _neighbours_matter(trial):
-                return unjudged(why, step + 1)
-            return failed(
-                f"{where} {apart} as in a batch of {len(choices)} (step {step})", step + 1
-            )
+    if wrong := _unlike(large, small, [row % len(choices) for row in range(FULL)]):
+        what = f"with {FULL} requests and max_num_seqs={MAX_FULL}{wrong}"
+        why = _no_matter_of_size(trial, new, small)
+        return unjudged(why, len(small)) if why else failed(what, len(small))
     return passed(len(small), _acted(bench, choices, small))
 
 
-def _neighbours_matter(trial: Trial) -> Reason | None:
-    """Return which rule comes first where rows differ in batches of a few, too, or None."""
-    plain = trial.contract.strata.plain
-    alone = trial.contract.strata.rule_of[plain]
-    broken = any(alone in example.rules() for example in trial.stratum(plain))
-    return reasons.waits(trial, [alone]) if broken else None
+def _no_matter_of_size(
+    trial: Trial, new: Callable[[], Watched], small: list[torch.Tensor]
+) -> Reason | None:
+    """Return what else rows of a full batch may differ for, or None.
+
+    Where requests that just join and advance go wrong, a crowd of them shows that as well.  And in
+    a full batch each request stands beside others that are told the same, which a few may not be.
+    """
+    faulty = (each for each in trial.stratum(trial.contract.strata.plain) if each.played.faults)
+    if broken := sorted({rule for example in faulty for rule in example.rules()}):
+        return reasons.waits(trial, broken)
+    choices, most = list(trial.bench.parameters), MAX_REQUESTS // 2
+    for start in range(0, len(choices), most):
+        twice = [*range(len(choices))[start : start + most]] * 2
+        with limited():
+            rows = _rows(trial.bench, new(), [choices[n] for n in twice], steps=len(small))
+        if wrong := _unlike(rows, small, twice):
+            return (
+                f"the number of requests is not why rows differ: with {len(twice)} of them, each "
+                f"beside another with the same parameters{wrong}"
+            )
+    return None
+
+
+def _unlike(
+    rows: list[torch.Tensor] | PluginRaised, small: list[torch.Tensor], places: Sequence[int]
+) -> str | None:
+    """Say how a batch goes wrong whose requests have these places in a small one, if it does."""
+    if isinstance(rows, PluginRaised):
+        return f", {rows}"
+    for step, (got, expected) in enumerate(zip(rows, small, strict=True)):
+        if apart := _apart(got, expected[list(places)]):
+            return f" {apart} as in a batch of {len(expected)} (step {step})"
+    return None
 
 
 def _acting(
@@ -177,7 +199,8 @@ def _rows(
 
 def _logits(bench: Bench, choices: Sequence[Choice], step: int) -> torch.Tensor:
     """Return logits ``[rows, vocabulary]``; requests of one choice get the same."""
-    return bench.masking.unmasked(row % len(bench.parameters) + step for row in range(len(choices)))
+    places = {choice: place for place, choice in enumerate(bench.parameters)}
+    return bench.masking.unmasked(places[choice] + step for choice in choices)
 
 
 def _acted(bench: Bench, choices: Sequence[Choice], steps: Sequence[torch.Tensor]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from conformance.inputs.history import SENT, Choice, History, Request, Step
-from conformance.logits.classics import companies, interruptions, successions
+from conformance.logits.classics import companies, interruptions, resumptions, successions
 from conformance.logits.requests import Stock
 
 
@@ -148,4 +148,5 @@ _WRITTEN = {
 _MORE: Mapping[str, Callable[[Stock], Iterable[History]]] = {
     "replaced": successions,
     "resume": interruptions,
+    "chunk": resumptions,
 }

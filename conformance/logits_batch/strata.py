@@ -9,6 +9,7 @@ import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
+from conformance.inputs import edits
 from conformance.inputs.history import SENT, Choice, History, Shape
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.combinations import SHAPES
@@ -191,6 +192,8 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     if shape.entry_point:
         bench, drawn = _in_company(bench, drawn)
     played = play(bench, drawn, shape)
+    if shape == CHUNK and _minds_resuming(bench, drawn, played):
+        return Example(shape, drawn, attrs.evolve(played, troubles=()), ())
     if _minds_lists(bench, drawn, shape, played):
         said = attrs.evolve(played.troubles[0], message=_KNOWN_BY_LIST)
         return Example(shape, drawn, attrs.evolve(played, troubles=(said,)), (("LB-06",),))
@@ -232,6 +235,17 @@ def _broken_by(shape: Shape, kind: Kind, *, about_none: bool) -> tuple[str, ...]
     if kind is Kind.RAISED and shape == CHURN:
         return (RULE_OF_KIND[kind],)
     return STRATA.broken(shape, kind)
+
+
+def _minds_resuming(bench: Bench, drawn: History, played: Played) -> bool:
+    """Tell whether a request that comes back goes wrong as well if its prefill is not in parts.
+
+    Then parts are not to blame, and the stratum about coming back says what is.
+    """
+    kinds = {trouble.kind for trouble in played.faults}
+    if kinds.isdisjoint((*ROWS, Kind.RAISED)) or not any(step.pause for step in drawn):
+        return False
+    return bool(play(bench, edits.without(drawn, "chunk"), RESUME).faults)
 
 
 def _minds_lists(bench: Bench, drawn: History, shape: Shape, played: Played) -> bool:

@@ -64,6 +64,27 @@ def _imported(file: Path) -> Iterator[Path]:
                 yield beside
 
 
+def imported_names(path: str | None) -> frozenset[str]:
+    """Return the names that a file imports from modules, as its source says."""
+    try:
+        tree = ast.parse(Path(path).read_bytes()) if path else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    return frozenset(alias.asname or alias.name for each in statements for alias in each.names)
+
+
+def is_made(cls: type) -> bool:
+    """Tell whether a call of ``type`` made a class: its module, the caller's, has it at no name.
+
+    A class statement within a function is in the module that the class names.
+    """
+    found: object = sys.modules.get(cls.__module__)
+    for each in cls.__qualname__.split("."):
+        found = getattr(found, each, None)
+    return found is not cls and "<locals>" not in cls.__qualname__
+
+
 def source_of(cls: type) -> str | None:
     """Return the file that defines a class, which is not always the one that it is named by."""
     return getattr(sys.modules.get(cls.__module__), "__file__", None)

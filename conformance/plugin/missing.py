@@ -16,6 +16,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
 from types import FunctionType, TracebackType
@@ -34,6 +35,9 @@ _ENVIRONMENT = re.compile(r"\b(environ(\.\w+)?|getenv)$")
 
 #: What the loader of the system says of a library; it has no type of its own.
 _LIBRARY = re.compile(r"^(?P<name>\S+): cannot open shared object file")
+
+#: How much alike names are of which one may have become the other.
+_LIKENESS = 0.7
 
 #: What the environment has of a switch that is off.
 _OFF = (None, False, "", "0", "false", "False", "off", "no")
@@ -96,7 +100,21 @@ def moved(error: BaseException, source: str | None) -> str | None:
         if len(where) == 1:
             found.setdefault(min(where), []).append(name)
     told = " and ".join(f"{', '.join(each)} in {module}" for module, each in found.items())
-    return f"this vLLM has {told}" if told else None
+    return f"this vLLM has {told}" if told else _renamed(asked, names, Path(host[0]))
+
+
+def _renamed(asked: ImportError | None, names: Iterable[str], host: Path) -> str | None:
+    """Return what the host defines instead of names, in the one module that went elsewhere."""
+    _, _, last = ((asked and asked.name) or "").rpartition(".")
+    files = list(host.rglob(f"{last}.py"))
+    if len(files) != 1 or not isinstance(asked, ModuleNotFoundError):
+        return None
+    text = files[0].read_text(encoding="utf-8", errors="replace")
+    defined = re.findall(r"^(?:class|def) (\w+)", text, re.MULTILINE)
+    pairs = [(name, get_close_matches(name, defined, n=1, cutoff=_LIKENESS)) for name in names]
+    told = " and ".join(f"{like[0]} for {name}" for name, like in pairs if like)
+    module = ".".join(files[0].relative_to(host.parent).with_suffix("").parts)
+    return f"this vLLM may have {told} in {module}" if told else None
 
 
 def _of_host(error: ImportError) -> bool:

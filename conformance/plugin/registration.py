@@ -13,6 +13,7 @@ from types import ModuleType
 
 import attrs
 
+from conformance.plugin.files import imported_names, is_made
 from conformance.plugin.target import (
     MODEL_REGISTRY,
     Plugin,
@@ -23,11 +24,17 @@ from conformance.plugin.target import (
 
 
 def classes_of(module: ModuleType) -> dict[str, type]:
-    """Return the classes that a module defines itself, by their names in it, in their order."""
+    """Return the classes that a module defines itself, by their names in it, in their order.
+
+    A function of another module may have made one of them, and given it the name of that module.
+    """
+    imported = imported_names(module.__file__)
     found = {
         value: _name_in(module, value) or key
         for key, value in vars(module).items()
-        if isinstance(value, type) and _own(module, value.__module__) and not key.startswith("_")
+        if isinstance(value, type)
+        and not key.startswith("_")
+        and (_own(module, value.__module__) or (is_made(value) and imported.isdisjoint((key, "*"))))
     }
     return {name: cls for cls, name in found.items()}
 

@@ -68,7 +68,8 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
         target = registration.named(target, module)
         if target.qualname is not None:
             cls = loader.load_class(target)
-            source = files.source_of(cls) or source
+            if not files.is_made(cls):
+                source = files.source_of(cls) or source
             served = _generations(cls, target)
             if all(broken for _, broken in served):
                 installed.require_hosts()

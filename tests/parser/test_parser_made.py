@@ -64,6 +64,20 @@ def made(base):
 Calls = made(Hermes2ProToolParser)
 """
 
+#: Two that a function of vLLM makes.
+ADAPTED = """\
+from vllm.parser.engine.adapters import make_adapters
+from vllm.parser.engine.registered_adapters import Gemma4ParserToolAdapter
+from vllm.parser.glm47_moe import Glm47MoeParser
+
+
+class Mine(Glm47MoeParser):
+    pass
+
+
+Thinks, Calls = make_adapters(Mine)
+"""
+
 pytestmark = pytest.mark.usefixtures("shared_zygote")
 
 
@@ -135,6 +149,17 @@ def test_several_of_a_file_are_certified(zygote: Zygote, tmp_path: Path) -> None
 
     assert found == {("parser/reasoning", "thoughts:Made"), ("parser/tool", "thoughts:Calls")}
     assert verdicts == [Verdict.PASS] * 2
+
+
+def test_those_that_vllm_makes_of_an_engine_are_of_the_file(zygote: Zygote, tmp_path: Path) -> None:
+    """They go by the name of vLLM's module, which has neither of them."""
+    path = tmp_path / "adapted.py"
+    path.write_text(ADAPTED, encoding="utf-8")
+    for name, classes in (("", ["Thinks", "Calls"]), (":Thinks", ["Thinks"])):
+        with _certification(zygote, f"{path}{name}", tmp_path) as certification:
+            plugins = certification.load()
+        assert [plugin.qualname for plugin in plugins] == classes
+        assert {plugin.path for plugin in plugins} == {str(path)}
 
 
 def test_one_that_vllm_cannot_find_fails_to_load(zygote: Zygote, tmp_path: Path) -> None:

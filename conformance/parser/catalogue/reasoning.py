@@ -42,7 +42,9 @@ RULES = (
                 "parser_cls(tokenizer): a server that starts asks for the markers",
             ),
         ),
-        hint="Take **kwargs and hand them on: super().__init__(tokenizer, *args, **kwargs).",
+        hint="Name methods as ReasoningParser of the installed vLLM does, and take what it gives "
+        "them. In __init__ take **kwargs and hand them on: super().__init__(tokenizer, *args, "
+        "**kwargs).",
     ),
     common.survives(REASONING),
     Rule(
