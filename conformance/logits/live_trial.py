@@ -47,9 +47,10 @@ class LogitsTrial(LiveTrial):
             self.ledger.beside[self.roles.means] = "the profile has no `expected`"
         self.ask()
         if not self.ledger.over:
-            self.judge_effect()
             if self.inert:
-                self.ledger.beside |= dict.fromkeys(self._seen_of_effects(), INERT)
+                unseen = self._seen_of_effects() - self.ledger.out_of_reach.keys()
+                self.ledger.beside |= dict.fromkeys(unseen, INERT)
+            self.judge_effect()
 
     def _seen_of_effects(self) -> frozenset[str]:
         """Return the rules that the simulator judges as well; here they are seen of changed rows.

@@ -13,7 +13,7 @@ import asyncio
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ class Trial(LogitsTrial):
         if not self.healthy(loads=self.roles.loads, how=how):
             return
         self.ledger.saw(self.roles.loads)
-        if not any(choice[0] == "on" for choice in bodies):
+        if not self._tells(bodies):
             return  # the ledger knows that none can be sent
         started = time.perf_counter()
         alone = self._put(self.server, alone_asks, at_once=False)
@@ -164,6 +164,10 @@ class Trial(LogitsTrial):
                 bodies[choice] = {**steady, **body}
         return bodies
 
+    def _tells(self, bodies: Iterable[Choice]) -> bool:
+        """Tell whether requests that can be sent tell something about the plugin."""
+        return any(self.inert or name == "on" for name, _ in bodies)
+
     def _note_uncarried(self, bodies: Mapping[Choice, dict[str, Any]]) -> None:
         """Note which parameter sets HTTP cannot carry, and what can be shown of no other."""
         known, roles = self.bench.parameters, self.roles
@@ -175,7 +179,7 @@ class Trial(LogitsTrial):
         beyond = {roles.refuses} if invalid and not any(body for body in invalid) else set()
         if not any(name == "off" for name, _ in bodies):
             beyond.add(roles.opt_out)
-        if not any(name == "on" for name, _ in bodies):
+        if not self._tells(bodies):
             # Nothing more is asked, and nothing else is wrong.
             beyond |= {rule.id for rule in named(self.opening.plugin.generation).rules} - {
                 roles.loads

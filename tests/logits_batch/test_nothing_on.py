@@ -118,3 +118,14 @@ def test_what_only_validates_is_judged_in_an_engine(zygote: Zygote, tmp_path: Pa
 
     assert results["LB-04"].verdict is Verdict.PASS
     assert results["LB-05"].verdict is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.server
+def test_what_only_validates_is_judged_on_servers(zygote: Zygote, tmp_path: Path) -> None:
+    """Requests that it leaves alone are asked of servers, and so are odd ones."""
+    specimen = next(each for each in gallery(UNUSUAL) if each.name == "validates_only")
+    results = certify(zygote, specimen, tmp_path, evidence=(Evidence.SERVER,))
+
+    assert results["LB-05"].verdict is Verdict.NOT_APPLICABLE
+    for rule in ("LB-04", "LB-16", "LB-32", "LB-38", "LB-42"):
+        assert results[rule].verdict is Verdict.PASS, results[rule].message
