@@ -127,7 +127,7 @@ class Trial(LogitsTrial):
         if not self.healthy(loads=self.roles.loads, how=how):
             return
         self.ledger.saw(self.roles.loads)
-        if not self._tells(bodies):
+        if not _tells(bodies, inert=self.inert):
             return  # the ledger knows that none can be sent
         started = time.perf_counter()
         alone = self._put(self.server, alone_asks, at_once=False)
@@ -164,10 +164,6 @@ class Trial(LogitsTrial):
                 bodies[choice] = {**steady, **body}
         return bodies
 
-    def _tells(self, bodies: Iterable[Choice]) -> bool:
-        """Tell whether requests that can be sent tell something about the plugin."""
-        return any(self.inert or name == "on" for name, _ in bodies)
-
     def _note_uncarried(self, bodies: Mapping[Choice, dict[str, Any]]) -> None:
         """Note which parameter sets HTTP cannot carry, and what can be shown of no other."""
         known, roles = self.bench.parameters, self.roles
@@ -179,7 +175,7 @@ class Trial(LogitsTrial):
         beyond = {roles.refuses} if invalid and not any(body for body in invalid) else set()
         if not any(name == "off" for name, _ in bodies):
             beyond.add(roles.opt_out)
-        if not self._tells(bodies):
+        if not _tells(bodies, inert=self.inert):
             # Nothing more is asked, and nothing else is wrong.
             beyond |= {rule.id for rule in named(self.opening.plugin.generation).rules} - {
                 roles.loads
@@ -365,3 +361,8 @@ def _body(job: Job) -> dict[str, Any]:
     body = body_of(job.keywords)
     assert body is not None  # those that do not fit are not asked
     return body
+
+
+def _tells(bodies: Iterable[Choice], *, inert: bool) -> bool:
+    """Tell whether requests that can be sent tell something about the plugin."""
+    return any(inert or name == "on" for name, _ in bodies)

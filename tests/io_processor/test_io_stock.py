@@ -282,4 +282,4 @@ def test_keys_that_are_only_mentioned_are_suggested(zygote: Zygote, tmp_path: Pa
 
     assert message
     assert "(it asks for gene_ids, expr_values)" in message
-    assert 'valid = [ { gene_ids = "...", expr_values = "..." }' in message
+    assert 'valid = [ {gene_ids = "...", expr_values = "..."}' in message

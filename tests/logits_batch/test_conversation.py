@@ -54,6 +54,7 @@ def test_live_effects_are_not_demanded_of_every_parameter(
         parameters=DECLARED,
         acted={("on", index) for index in acted},
         uncarried=(),
+        inert=False,
         bench=SimpleNamespace(words=SimpleNamespace(phrases=())),
     )
     LogitsTrial.judge_effect(cast("Any", trial))
@@ -89,6 +90,7 @@ def test_what_a_server_cannot_carry_takes_nothing_from_what_was_shown(
         roles=ROLES,
         parameters=parameters,
         acted=set(),
+        inert=False,
         bench=SimpleNamespace(parameters=known, words=SimpleNamespace(phrases=())),
         opening=SimpleNamespace(plugin=SimpleNamespace(generation="logits/batch")),
     )

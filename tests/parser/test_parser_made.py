@@ -43,13 +43,13 @@ register()
 
 #: Another one, by a decorator, and beside it a class with a name that is not its own.
 THOUGHTS = """\
+from reference_plugins.parser.thinking import ThinkingParser
 from vllm.reasoning import ReasoningParserManager
-from vllm.reasoning.deepseek_r1_reasoning_parser import DeepSeekR1ReasoningParser
 from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
 
 def registered(make):
-    ReasoningParserManager.register_module("thinks", module=make(DeepSeekR1ReasoningParser))
+    ReasoningParserManager.register_module("thinks", module=make(ThinkingParser))
     return make
 
 
