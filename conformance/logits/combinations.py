@@ -52,12 +52,7 @@ COMBINED = Shape(
     sampled=True,
     tolerant=True,
 )
-TOKENLESS = Shape(
-    name="tokenless",
-    title="requests ask for more than the plugin, among others",
-    finish="free",
-    sampled=True,
-)
+TOKENLESS = attrs.evolve(COMBINED, name="tokenless", tolerant=False)
 SHAPES = (COMBINED, TOKENLESS)
 
 

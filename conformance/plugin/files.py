@@ -79,10 +79,16 @@ def is_made(cls: type) -> bool:
 
     A class statement within a function is in the module that the class names.
     """
-    found: object = sys.modules.get(cls.__module__)
-    for each in cls.__qualname__.split("."):
+    is_at_its_name = at_name(sys.modules.get(cls.__module__), cls.__qualname__) is cls
+    return not is_at_its_name and "<locals>" not in cls.__qualname__
+
+
+def at_name(module: object, qualname: str) -> object:
+    """Return what a module has at a dotted name, or None."""
+    found = module
+    for each in qualname.split("."):
         found = getattr(found, each, None)
-    return found is not cls and "<locals>" not in cls.__qualname__
+    return found
 
 
 def source_of(cls: type) -> str | None:

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import attrs
 
-from conformance.plugin.files import imported_names, is_made
+from conformance.plugin.files import at_name, imported_names, is_made
 from conformance.plugin.target import (
     MODEL_REGISTRY,
     Plugin,
@@ -182,10 +182,7 @@ def _own(module: ModuleType, name: str) -> bool:
 
 def _name_in(module: ModuleType, cls: type) -> str | None:
     """Return the name that finds a class in a module, its own before any other, or None."""
-    found: object = module
-    for each in cls.__qualname__.split("."):
-        found = getattr(found, each, None)
-    if found is cls:
+    if at_name(module, cls.__qualname__) is cls:
         return cls.__qualname__
     return next((key for key, value in vars(module).items() if value is cls), None)
 

@@ -116,8 +116,8 @@ def trial(
         suite.serves,
         _invents_tokenizer(plugin, settings),
     )
-    # The second comes from a caller that was killed.
     try:
+        # The second comes from a caller that was killed.
         with suppress(EOFError, ConnectionResetError):
             _answer(guarded, receive, send, partial(_context, evidence=evidence, observer=observer))
     finally:

@@ -85,7 +85,7 @@ def admitted_by_host(params: SamplingParams, config: Any) -> bool:  # noqa: ANN4
 def ways(keywords: Keywords, *, carried: bool) -> tuple[str, ...]:
     """Return by which ways a request can reach an engine with a plugin, the most public first."""
     found = []
-    if route_of(keywords) is not None:
+    if public(keywords):
         found.append(REST)
         if _strict(keywords):
             found.append(SDK)
@@ -124,10 +124,14 @@ class Route:
 
     def body(self, keywords: Keywords, model: str, prompt: str, tokens: int) -> dict[str, Any]:
         """Return what a client sends for a request."""
-        beside = {self.limit if k == "max_tokens" else k: v for k, v in fields(keywords).items()}
+        beside = {self._field(name): value for name, value in fields(keywords).items()}
         sent = {"model": model, self.prompt: prompt, self.limit: tokens, **beside}
         arguments = keywords.get("extra_args")
         return {**sent, "vllm_xargs": arguments} if arguments else sent
+
+    def _field(self, name: str) -> str:
+        """Return how its bodies call a field of the parameters."""
+        return self.limit if name == "max_tokens" else name
 
     def carries(self, keywords: Keywords) -> bool:
         """Tell whether a request becomes these parameters, to the types of their values.
@@ -140,7 +144,7 @@ class Route:
             return False
         try:
             made = self.model(**sent)
-            took = {k: getattr(made, self.limit if k == "max_tokens" else k) for k in beside}
+            took = {name: getattr(made, self._field(name)) for name in beside}
             arguments = made.to_sampling_params(_ROOM, {}).extra_args
         except Exception:  # noqa: BLE001 - pydantic, or vLLM itself, refuses it
             return False

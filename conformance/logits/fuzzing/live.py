@@ -186,7 +186,7 @@ def _serve_odd(
     served += [_arguments(o) for o in outcomes if o.end is End.SERVED]
     with ThreadPoolExecutor(max_workers=4) as pool:
         meanwhile = [pool.submit(post, url, name, ask) for ask in neighbours]
-        statuses = list(pool.map(lambda o: _send(url, name, o), outcomes))
+        statuses = list(pool.map(lambda o: bodies.send(url, *_written(name, o)), outcomes))
         odd = [(body, bodies.send(url, body.text)) for body in bodies.odd(name, served)]
         answers = asyncio.run(converse(url, name, through_sdk, at_once=True))
         beside = [future.result() for future in meanwhile]
@@ -224,14 +224,14 @@ def _harm_in(server: Server, harm: Outcome, sets: Mapping[Choice, Mapping[str, A
     if any(answer.status != HTTPStatus.OK for answer in alone):
         return None  # this machine is too slow
     said = f"a request with {readable(harm.keywords)}"
-    by_hand = _by_hand(url, name, harm)
+    by_hand, written = _by_hand(url, name, harm), _written(name, harm, SERVED_TOKENS)
     others: list[tuple[Future[Answer], Answer]] = []
     sent: list[Future[int | None]] = []
     with ThreadPoolExecutor(max_workers=2 * len(neighbours)) as pool:
         # In rows before it and behind it there is somebody to be harmed.
         for ask, usual in zip(neighbours, alone, strict=True):
             others.append((pool.submit(post, url, name, ask), usual))
-            sent.append(pool.submit(_send, url, name, harm, SERVED_TOKENS))
+            sent.append(pool.submit(bodies.send, url, *written))
     status = sent[0].result()
     beside = [(future.result(), usual) for future, usual in others]
     if all(answer.same_as == usual.same_as for answer, usual in beside):
@@ -263,10 +263,11 @@ def _full_house(
     asks = [ask for ask, _ in crowd]
     without = post_all(url, name, asks)
     with ThreadPoolExecutor(max_workers=len(crowd) + 1) as pool:
-        first = pool.submit(_send, url, name, harm)
+        written = _written(name, harm)
+        first = pool.submit(bodies.send, url, *written)
         beside = [pool.submit(post, url, name, ask) for ask in asks]
         while first.result() is not None and not all(each.done() for each in beside):
-            first = pool.submit(_send, url, name, harm)
+            first = pool.submit(bodies.send, url, *written)
     return [
         (future.result(), usual)
         for future, usual, (_, alone) in zip(beside, without, crowd, strict=True)
@@ -299,12 +300,11 @@ def _ask(outcome: Outcome) -> Ask:
     return Ask(TEXT, ("sent", 0), "completions", body)
 
 
-def _send(url: str, model: str, outcome: Outcome, tokens: int = TOKENS) -> int | None:
-    """Send what HTTP can carry as JSON, or nearly: NaN and Infinity are words of Python's."""
+def _written(model: str, outcome: Outcome, tokens: int = TOKENS) -> tuple[str, str]:
+    """Return a body as JSON, or nearly, and its path: NaN and Infinity are words of Python's."""
     route = carriers.route_of(outcome.keywords)
     assert route is not None, outcome.keywords
-    text = json.dumps(route.body(outcome.keywords, model, TEXT, tokens))
-    return bodies.send(url, text, route.path)
+    return json.dumps(route.body(outcome.keywords, model, TEXT, tokens)), route.path
 
 
 def _by_hand(url: str, model: str, outcome: Outcome) -> str:
