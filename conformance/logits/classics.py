@@ -16,11 +16,13 @@ Its outputs are part of the prefill then, so a plugin already acts in steps that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations, permutations, repeat
 
+from conformance.inputs import edits
 from conformance.inputs.history import Choice, History, Request, Step
 from conformance.logits.configuration import ROOM
+from conformance.logits.played import ROWS, Kind, Played
 from conformance.logits.requests import Stock
 
 #: Parameter sets that follow each other, each with each.
@@ -79,6 +81,23 @@ def resumptions(bench: Stock) -> Iterator[History]:
                 Step(chunk=(("A", len(prompt)),)),
                 Step(repeat=bench.life),
             )
+
+
+def minds_resuming(drawn: History, played: Played, resumed: Callable[[History], Played]) -> bool:
+    """Tell whether a request that comes back goes wrong as well if its prefill is not in parts.
+
+    Then parts are not to blame, and the stratum about coming back says what is.
+
+    Args:
+        drawn: a history.
+        played: what came of it.
+        resumed: plays a history of the stratum about coming back.
+
+    """
+    kinds = {trouble.kind for trouble in played.faults}
+    if kinds.isdisjoint((*ROWS, Kind.RAISED)) or not any(step.pause for step in drawn):
+        return False
+    return bool(resumed(edits.without(drawn, "chunk")).faults)
 
 
 def _choices(choices: Sequence[Choice]) -> list[Choice]:

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 import attrs
 import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from conformance.inputs import edits
 from conformance.inputs.history import SENT, Choice, History, Shape
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.classics import minds_resuming
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import ROWS, Kind, Played
 from conformance.logits.sweeps import Example, Strata
@@ -192,7 +193,7 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     if shape.entry_point:
         bench, drawn = _in_company(bench, drawn)
     played = play(bench, drawn, shape)
-    if shape == CHUNK and _minds_resuming(bench, drawn, played):
+    if shape == CHUNK and minds_resuming(drawn, played, partial(play, bench, shape=RESUME)):
         return Example(shape, drawn, attrs.evolve(played, troubles=()), ())
     if _minds_lists(bench, drawn, shape, played):
         said = attrs.evolve(played.troubles[0], message=_KNOWN_BY_LIST)
@@ -235,17 +236,6 @@ def _broken_by(shape: Shape, kind: Kind, *, about_none: bool) -> tuple[str, ...]
     if kind is Kind.RAISED and shape == CHURN:
         return (RULE_OF_KIND[kind],)
     return STRATA.broken(shape, kind)
-
-
-def _minds_resuming(bench: Bench, drawn: History, played: Played) -> bool:
-    """Tell whether a request that comes back goes wrong as well if its prefill is not in parts.
-
-    Then parts are not to blame, and the stratum about coming back says what is.
-    """
-    kinds = {trouble.kind for trouble in played.faults}
-    if kinds.isdisjoint((*ROWS, Kind.RAISED)) or not any(step.pause for step in drawn):
-        return False
-    return bool(play(bench, edits.without(drawn, "chunk"), RESUME).faults)
 
 
 def _minds_lists(bench: Bench, drawn: History, shape: Shape, played: Played) -> bool:

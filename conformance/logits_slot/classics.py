@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from conformance.inputs.history import Choice, History, Request, Step
-from conformance.logits.classics import companies, interruptions, successions
+from conformance.logits.classics import companies, interruptions, resumptions, successions
 from conformance.logits.requests import Stock
 
 
@@ -79,10 +79,16 @@ def _drafts(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[Histo
     )
 
 
+def _chunk(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:  # noqa: ARG001 - as the others
+    """One request comes back in parts, behind what is waited for."""
+    return resumptions(bench)
+
+
 _WRITTEN: Mapping[str, Callable[[Stock, Sequence[Choice], Choice], Iterable[History]]] = {
     "plain": _plain,
     "recycled": _recycled,
     "resume": _resume,
+    "chunk": _chunk,
     "skipped": _skipped,
     "drafts": _drafts,
 }

@@ -13,6 +13,7 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import Choice, History, Shape
 from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.classics import minds_resuming
 from conformance.logits.combinations import SHAPES
 from conformance.logits.played import ROWS, Kind
 from conformance.logits.sweeps import Example, Strata
@@ -137,6 +138,8 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     with suppress(PluginRaised):  # what that means is said of the history
         drawn, _ = ordered(bench, drawn, shape)
     played = play(bench, drawn, shape)
+    if shape == CHUNK and minds_resuming(drawn, played, partial(play, bench, shape=RESUME)):
+        return Example(shape, drawn, attrs.evolve(played, troubles=()), ())
     choices = {request.name: request.choice for step in drawn for request in step.join}
     owners = []
     for trouble in played.troubles:
