@@ -13,7 +13,7 @@ from conformance.inputs.history import Choice
 from conformance.inputs.words import Words
 from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.findings import label, unknown_tokens, unreached
+from conformance.logits.findings import label, may_act, unknown_tokens, unreached
 from conformance.logits.keywords import admissible
 from conformance.logits.played import Kind
 from conformance.logits.processes import served
@@ -104,15 +104,15 @@ def deterministic(trial: Trial) -> Finding:
     """The same request alone gives the same rows again, and draws no global randomness."""
     bench = trial.bench
     examples = acted = 0
+    counted = may_act(bench)
     for choice in bench.parameters:
         before = generator_states()
         runs = _runs(trial, choice, STEPS)
-        changed = _changed(runs[0])
-        if choice[0] == "on" and not changed:
+        if choice[0] == "on" and not _changed(runs[0]):
             runs = _runs(trial, choice, MORE_STEPS)
-            changed = _changed(runs[0])
-        examples += 1
-        acted += changed
+        if choice in counted:
+            examples += len(runs[0])
+            acted += _changed(runs[0])
         for again in runs[1:]:
             for step, ((_, first), (_, second)) in enumerate(zip(runs[0], again, strict=True)):
                 if not torch.equal(first, second) and not alike(first, second):
@@ -145,8 +145,8 @@ def _runs(trial: Trial, choice: Choice, steps: int) -> list[_Rows]:
     return runs
 
 
-def _changed(rows: _Rows) -> bool:
-    return any(not torch.equal(before, after) for before, after in rows)
+def _changed(rows: _Rows) -> int:
+    return sum(not torch.equal(before, after) for before, after in rows)
 
 
 def refuses(trial: Trial) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from conformance.findings import IDLE, Finding
 from conformance.inputs.history import Choice
-from conformance.logits.requests import Stock
+from conformance.logits.requests import SWITCHING, Stock
 from conformance.logits.waiting import Found
 from conformance.verdict import Cause, Verdict
 
@@ -60,6 +60,12 @@ def without_effect(finding: Finding, unknown: Cause, why: str, *, shown: bool) -
 def switched_on(bench: Stock) -> list[Choice]:
     """Return the parameter sets that switch the plugin on."""
     return [choice for choice in bench.parameters if choice[0] == "on"]
+
+
+def may_act(bench: Stock) -> list[Choice]:
+    """Return the parameter sets in whose rows the plugin may do something: all, if none opts in."""
+    on = [choice for choice in bench.parameters if choice[0] in SWITCHING]
+    return on or list(bench.parameters)
 
 
 def label(choice: tuple[str, int]) -> str:

@@ -25,7 +25,7 @@ from vllm.sampling_params import SamplingParams
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
-from conformance.logits.findings import label, switched_on
+from conformance.logits.findings import label, may_act, switched_on
 from conformance.logits.keywords import admissible, sampling_params
 from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone, differing, same
@@ -237,10 +237,11 @@ def same_on_every_rank(trial: Trial) -> Finding:
         theirs: dict[Choice, Rows] = trial.untouched.run(trial.once(_first)["rank"])
     except EOFError:
         return _ended()
-    acted = 0
+    examples = acted = 0
+    counted, given = may_act(trial.bench), trial.bench.given
     strata = trial.contract.strata
     alone = strata.rule_of[strata.plain]
-    for examples, (choice, rows) in enumerate(mine.items(), 1):
+    for choice, rows in mine.items():
         if what := apart(theirs[choice], rows):
             where = "in another process, such as a second rank's"
             with suppress(EOFError):
@@ -250,11 +251,11 @@ def same_on_every_rank(trial: Trial) -> Finding:
                         return unjudged(must_wait([alone]), examples)
                     where = "what requests before it left behind changes its row: without them"
             return failed(f"{choice[0]}[{choice[1]}]: {where}, {what}", examples)
-        acted += not isinstance(rows, str) and any(
-            not np.array_equal(row, trial.bench.given(step)[0].numpy())
-            for step, row in enumerate(rows)
-        )
-    return passed(len(mine), acted)
+        if choice in counted:
+            steps = [] if isinstance(rows, str) else list(enumerate(rows))
+            examples += max(len(steps), 1)
+            acted += sum(not np.array_equal(row, given(step)[0].numpy()) for step, row in steps)
+    return passed(examples, acted)
 
 
 def leaves_others_alone(trial: Trial) -> Finding:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -61,7 +62,7 @@ def keeps_masks(trial: Trial) -> Finding:
         with limited():
             steps = bench.behind(_MASKED_STEPS, choice)
             plain = list(rows_alone(bench, choice, steps))
-            masked = list(rows_alone(bench, choice, steps, masked=mask))
+            masked = list(rows_alone(bench, choice, steps, _said(bench, plain), masked=mask))
         for step, (before, after) in enumerate(masked):
             examples += 1
             # A plugin that respects the mask may leave such rows alone.
@@ -79,16 +80,27 @@ def keeps_masks(trial: Trial) -> Finding:
     return passed(examples, acted)
 
 
+def _said(bench: Bench, rows: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> list[int]:
+    """Return the outputs of a request whose rows no grammar masks.
+
+    What it says comes in a step in which a grammar allows it, and is said behind masks as well.
+    """
+    return [bench.takes(after[0], bench.words.said(step)) for step, (_, after) in enumerate(rows)]
+
+
 def leaves_a_token(trial: Trial) -> Finding:
     """LS-21: also where a grammar leaves tokens that the plugin would not."""
     bench: Bench = trial.bench
     examples = acted = 0
     for choice in switched_on(bench):
+        steps = bench.behind(STEPS, choice)
+        with limited():
+            said = _said(bench, rows_alone(bench, choice, steps))
         for masked in bench.tokens:
             mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
             mask[masked] = True
             with limited():
-                rows = list(rows_alone(bench, choice, bench.behind(STEPS, choice), masked=mask))
+                rows = list(rows_alone(bench, choice, steps, said, masked=mask))
             for step, (before, after) in enumerate(rows):
                 examples += 1
                 acted += not torch.equal(before, after)
