@@ -83,7 +83,10 @@ def everything(bench: Stock) -> list[Asked]:
         Asked({"ignore_eos": True}, "no token ends the sequence"),
         Asked({**word, "_bad_words_token_ids": [[first]]}, "a token of the plugin is masked"),
         Asked({**word, "_bad_words_token_ids": [[second, first], [third]]}, "in two tokens"),
-        Asked({"allowed_token_ids": [first]}, "one token is left, and the plugin knows it"),
+        *(
+            Asked({"allowed_token_ids": [each]}, "one token is left, and the plugin knows it")
+            for each in dict.fromkeys((first, second, third))
+        ),
         Asked({"allowed_token_ids": [other]}, "one token is left that the plugin may not know"),
         Asked({"allowed_token_ids": [first, second, other]}, "a few are left"),
         Asked(

@@ -53,11 +53,11 @@ def guess(read: Read, tried: Tried) -> Guessed:
         tried = attrs.evolve(tried, waits=tried.waiting(on))
         return Guessed(tuple(on), tables, _keys_with(on, read.keys, tried), tried)
     further, led = _led_on(read, tried)
-    before = tried.waits.tokens
+    before = tried.waits.tokens, tried.waits.phrases
     unknown = [*_unknown(read), *further]
     tried = attrs.evolve(tried, waits=tried.waiting(unknown))
     tried = attrs.evolve(tried, waits=tried.branching(unknown))
-    if tried.waits.tokens != before:
+    if (tried.waits.tokens, tried.waits.phrases) != before:
         on, tables = _discover(read, tried)
     on = on or [*islice(filter(tried.acts, further), MOST_FOUND)]
     refused = None if on else _most_telling(_alone(read), [*_within(tables)], tried)

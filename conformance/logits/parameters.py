@@ -19,6 +19,7 @@ from hypothesis.strategies import SearchStrategy
 from conformance.inputs.history import Choice
 from conformance.interface import placeholders
 from conformance.logits.calls import PluginRaised
+from conformance.logits.configuration import LONGEST_SAID
 from conformance.logits.guesses import LIKELY, MOST_FOUND, Guessed, guess
 from conformance.logits.keywords import sampling_params
 from conformance.logits.meaning import Meaning
@@ -26,7 +27,7 @@ from conformance.logits.neighbours import neighbours
 from conformance.logits.requests import Stock
 from conformance.logits.tried import UNRELATED, Keywords, Tried
 from conformance.logits.waiting import NOTHING, Found
-from conformance.logits.watching import Read
+from conformance.logits.watching import Read, attributes, names
 from conformance.plugin import missing
 from conformance.plugin.expectation import OracleFailed
 from conformance.search import examples
@@ -38,6 +39,15 @@ DRAWN = 12
 
 #: Why rules about requests that a plugin acts on say nothing about one that acts on none.
 INERT = "the profile says that nothing switches it on"
+
+#: Keys of a profile that say which model and which engine it is about.
+DEPLOYED = ("tokenizer", "config", "additional_config")
+
+#: What a plugin asks its configuration for, and the key of a profile that says it.
+_WORDS = {"tokenizer": "tokenizer", "hf_config": "config", "additional_config": "additional_config"}
+
+#: The profile of a plugin that acts on every request, once certain tokens are said.
+_FOR_ALL = "[logits-processor]\non = [{}]\noff = []\noutputs = [[67, 5, 11]]\n"
 
 #: Rows of a request that the author's function is asked for before anything is played.
 ASKED = 3
@@ -61,25 +71,40 @@ class Parameters:
     refused: str | None = None  #: what it said as it refused a guess, where none switched it on
     #: Whether the author says that nothing switches it on, and nothing that was tried did.
     inert: bool = False
+    #: What the profile says of the deployment: the model, its configuration, names of variables.
+    deployment: Mapping[str, Any] = attrs.field(factory=dict)
 
     def unknown_switch(self, plugin: type) -> str:
         """Say that no known request switches the plugin on, and what to write."""
         keys = ", ".join(self.keys)
-        if not keys and (names := missing.unset(plugin)):
-            variables = "\n".join(f'{name} = "..."' for name in names)
+        if not keys and (unset := missing.unset(plugin)):
+            variables = "\n".join(f'{name} = "..."' for name in unset)
             return (
-                f"nothing switched the plugin on; it asks for {', '.join(names)}, which the "
+                f"nothing switched the plugin on; it asks for {', '.join(unset)}, which the "
                 "environment has not: set it in a profile, such as\n[logits-processor]\non = [{}]\n"
                 f"off = []\n[logits-processor.environment]\n{variables}"
             )
-        saw = f"it reads extra_args {keys}" if keys else "it reads no extra_args"
-        tried = f"; none of {', '.join(map(repr, LIKELY))} did" if keys else ""
         refused = f"; {self.refused}" if self.refused else ""
+        if not keys:
+            return (
+                "nothing switched the plugin on (it reads no extra_args, and changed no row of a "
+                f"request with up to {LONGEST_SAID} outputs{refused}); give a profile with the "
+                f"parameters, or the outputs, behind which it acts{self._asked(plugin)}, such as\n"
+                f"{_FOR_ALL}"
+            )
+        tried = f"none of {', '.join(map(repr, LIKELY))} did"
         return (
-            f"nothing switched the plugin on ({saw}{tried}{refused}); give a profile with values "
-            "that it knows, such as\n"
+            f"nothing switched the plugin on (it reads extra_args {keys}; {tried}{refused}); give "
+            "a profile with values that it knows, such as\n"
             + starter(self.keys, self.tables, demanded={} not in self.off)
         )
+
+    def _asked(self, plugin: type) -> str:
+        """Say which of a deployment's settings the plugin speaks of, and the profile does not."""
+        words = {*attributes(plugin), *names(plugin)}
+        asked = [key for word, key in _WORDS.items() if word in words]
+        asked = [key for key in asked if key not in self.deployment]
+        return f", and the {' and '.join(asked)} that it asks for" if asked else ""
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, as certificates show it."""
@@ -93,6 +118,7 @@ class Parameters:
             "tables": {key: list(inner) for key, inner in self.tables.items()},
             "waits": self.waits.document(),
             "expected": self.meaning.document() if self.meaning else None,
+            **self.deployment,
         }
 
     def choices(self) -> dict[Choice, Keywords]:
@@ -174,7 +200,15 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         refused=guessed.refused,
         # `on = []` alone may be a profile that nobody has filled in.
         inert="on" in section and bool({"off", "invalid"} & section.keys() and off and not on),
+        deployment=_deployment(section),
     )
+
+
+def _deployment(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a profile says of the deployment; values of variables may be secret."""
+    said = {key: section[key] for key in DEPLOYED if key in section}
+    variables = section.get("environment")
+    return {**said, "environment": sorted(variables)} if variables else said
 
 
 def _ask(meaning: Meaning, bench: Stock) -> None:
@@ -216,7 +250,7 @@ def starter(
         demanded: whether it refuses a request without any.
 
     """
-    arguments = placeholders(keys or ["your_key"], tables)
+    arguments = placeholders(keys, tables)
     off = "[]" if demanded else "[{}]"
     return f"[logits-processor]\non = [{{ extra_args = {{ {arguments} }} }}]\noff = {off}\n"
 

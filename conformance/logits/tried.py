@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any
 
 import attrs
@@ -16,9 +16,10 @@ from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import Choice
+from conformance.inputs.words import Words
 from conformance.logits.branches import OUTPUTS, constants, told
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
-from conformance.logits.configuration import ROOM
+from conformance.logits.configuration import LONGEST_SAID, ROOM
 from conformance.logits.requests import LAST_SPECIAL, integers
 from conformance.logits.rows import RowsAlone
 from conformance.logits.waiting import NOTHING, Found, Observed, declared, found_in
@@ -138,16 +139,19 @@ class Tried:
         return found
 
     def branching(self, sets: Sequence[Keywords]) -> Found:
-        """Return what the plugin waits for, with tokens at which it goes another way.
+        """Return what the plugin waits for, with what makes it go another way.
 
-        Those are looked for with each parameter set that is admitted and changes no row.
+        That is how many outputs there are, or one of the tokens.  Both are looked for with each
+        parameter set that is admitted and changes no row.
         """
         path = getattr(sys.modules.get(self.plugin.__module__), "__file__", None)
-        if path is None or not self.waits.reads:
-            return self.waits
         choice: Choice = ("on", 0)
         for keywords in sets:
             if self.reaction(keywords) is not Reaction.NOTHING:
+                continue
+            if phrase := self._late(keywords):
+                return self.waits.and_(Found(phrases=(phrase,)))
+            if path is None or not self.waits.reads:
                 continue
             bench = self.bench({choice: keywords}, self.waits)
             ids = range(LAST_SPECIAL + 1, bench.vocabulary)
@@ -162,6 +166,19 @@ class Tried:
                 if found := told(rows, script, dict.fromkeys((*likely, *ids)), path):
                     return self.waits.and_(Found(found))
         return self.waits
+
+    def _late(self, keywords: Keywords) -> tuple[int, ...]:
+        """Return as many outputs as it takes until a row is changed; none where none ever is."""
+        choice: Choice = ("on", 0)
+        bench = self.bench({choice: keywords}, self.waits)
+        tokens = bench.tokens
+        outputs = tuple(islice(cycle(tokens), LONGEST_SAID))
+        with suppress(PluginHung, PluginRaised, PluginMisshapen), limited(WATCH_LIMIT):
+            rows = self.rows_alone(bench, choice, len(outputs) + 1, outputs)
+            for said, (before, after) in enumerate(rows):
+                if not torch.equal(before, after):
+                    return outputs[:said]
+        return ()
 
     def within(self, key: str) -> list[str]:
         """Return the keys that the plugin reads of a table under a key."""
@@ -267,7 +284,13 @@ class Tried:
             return any(
                 not torch.equal(before, after)
                 for rows in (self.rows_alone, *self.rows_beside)
-                for piece in bench.words.pieces(ROOM)
-                for prompt in ([(), piece, *self.waits.prompts] if self.waits.reads else [()])
+                for prompt, piece in self._said(bench.words)
                 for before, after in rows(bench, choice, len(piece) + 1, piece, prompt=prompt)
             )
+
+    def _said(self, words: Words) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Yield the prompts, empty ones for that of the bench, and outputs of requests to try."""
+        yield from (((), piece) for piece in words.pieces(LONGEST_SAID))
+        if self.waits.reads:
+            pieces = words.pieces(ROOM)
+            yield from ((prompt, p) for p in pieces for prompt in (p, *self.waits.prompts))

@@ -331,7 +331,7 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
             ),
         )
     alone = {
-        choice: [after[0] for _, after in rows_alone(bench, choice, 1 + len(begun))][-1]
+        choice: [after[0] for _, after in rows_alone(bench, choice, 1 + len(begun), begun)][-1]
         for choice in bench.choices
     }
     for number, name in enumerate(names):
