@@ -38,6 +38,8 @@ class Contract:
     judge: Callable[[Any, str], tuple[Finding, dict[str, Any] | None]]
     #: Tells whether rows are drawn at random.
     at_random: Callable[[Any], bool]
+    #: Says what is raised for requests that instances have been asked for before, and else is not.
+    raised_again: Callable[[Any], str | None]
     #: Rules that a function decides, instead of the histories.
     checks: Mapping[str, Callable[[Any], Finding]]
     #: What is asked for checks while histories are played.

@@ -228,6 +228,21 @@ def at_random(trial: Trial) -> bool:
     return any(apart(second[choice], rows) for choice, rows in first.items())
 
 
+def raised_again(trial: Trial) -> str | None:
+    """Say what is raised for a request that an instance before has served; None if nothing is.
+
+    A process in which no instance has been serves the same request.
+    """
+    try:
+        fresh: dict[Choice, Rows] = trial.untouched.run(asking(trial, "unasked"))
+    except EOFError:
+        return None
+    for choice, rows in rows_of(trial.bench, trial.contract.rows_alone).items():
+        if isinstance(rows, str) and not isinstance(fresh[choice], str):
+            return f"{label(choice)}, which an instance before has served: {rows}"
+    return None
+
+
 def same_on_every_rank(trial: Trial) -> Finding:
     """Another process, with other seeds and another rank, computes the same rows."""
     mine, again = (rows_of(trial.bench, trial.contract.rows_alone) for _ in range(2))

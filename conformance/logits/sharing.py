@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from conformance.findings import Finding, failed
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginRaised
@@ -16,8 +18,15 @@ from conformance.watching.interruption import limited
 STEPS = 8
 
 
-def shares_nothing(bench: Stock, rows_alone: RowsAlone) -> Finding:
+def shares_nothing(
+    bench: Stock, rows_alone: RowsAlone, raised_again: Callable[[], str | None]
+) -> Finding:
     """Serve a request by each of two instances, a step of one and a step of the other in turn.
+
+    Args:
+        bench: the plugin.
+        rows_alone: serves a request alone.
+        raised_again: says what is raised because other instances have served requests before.
 
     Raises:
         PluginRaised: the plugin raised for a request of the only instance, too.
@@ -25,7 +34,13 @@ def shares_nothing(bench: Stock, rows_alone: RowsAlone) -> Finding:
     """
     pairs = _pairs(bench)
     for pair in pairs:
-        if step := _felt(bench, rows_alone, pair):
+        try:
+            step = _felt(bench, rows_alone, pair)
+        except PluginRaised:
+            if said := raised_again():
+                return failed(said, len(pairs))
+            raise
+        if step:
             first, second = map(label, pair)
             return failed(
                 f"two instances serve a request each ({first} and {second}), and a row is not the "

@@ -44,7 +44,8 @@ from conformance.watching.untouched import Errands
 
 
 def _sharing(trial: Trial) -> Finding:
-    return shares_nothing(trial.bench, trial.contract.rows_alone)
+    contract = trial.contract
+    return shares_nothing(trial.bench, contract.rows_alone, lambda: contract.raised_again(trial))
 
 
 @attrs.define

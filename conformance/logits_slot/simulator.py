@@ -76,6 +76,7 @@ CONTRACT = Contract(
     strata=strata.STRATA,
     judge=judgement.judge,
     at_random=processes.at_random,
+    raised_again=processes.raised_again,
     aside=(combinations.explored, devices.keeps_to_device),
     ahead=processes.begin,
     checks=CHECKS,
