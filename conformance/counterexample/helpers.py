@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.counterexample.excerpts import excerpt, joined
-from conformance.counterexample.source import Named, call, literal
+from conformance.counterexample.source import Named, call, laid_out, literal
 
 Call = dict[str, Any]
 
@@ -18,7 +18,10 @@ Call = dict[str, Any]
 MOST = 8
 
 #: Functions and classes of players that programs call.
-_CALLED = ("engine_config", "tokenizing_config", "request", "packed", "Logits", "Runner")
+_CALLED = (
+    *("engine_config", "tokenizing_config", "deployed_config"),
+    *("request", "packed", "Logits", "Runner"),
+)
 
 #: Modules that players import, by path: one of them imports torch.
 _USED = ("inputs/tiny_tokenizer.py", "watching/process_facts.py")
@@ -104,20 +107,26 @@ def prepared(shown: Mapping[str, Any], body: str) -> tuple[list[str], str]:
         body = f"rows = Logits(VOCABULARY, {tokens}, seed={seed})\n\n{body}"
     if "VOCABULARY" in body:
         body = f"VOCABULARY = {vocabulary}\n{body}"
-    # Plugins that load a tokenizer are made with one.
-    if shown.get("tokenizer"):
-        body = tokenizing(body)
+    body = configured(body, shown)
     names = [name for name in _CALLED if re.search(rf"\b{name}\(", body)]
     if not names:
         return [], body
     first, *others = names
-    host = tokenizing(_host()) if shown.get("tokenizer") else _host()
-    return [excerpt(host, first, uses=others).code + "\n\n"], body
+    return [excerpt(configured(_host(), shown), first, uses=others).code + "\n\n"], body
 
 
-def tokenizing(source: str) -> str:
-    """Return a source in which plugins are made with a tokenizer."""
-    return re.sub(r"\bengine_config\((?!max_num_seqs)", "tokenizing_config(", source)
+def configured(source: str, shown: Mapping[str, Any]) -> str:
+    """Return a source in which plugins are made as they are deployed, or with a tokenizer."""
+    if deployed := shown["logits"].get("deployed"):
+        said = "\n".join(laid_out(literal(deployed), 0, "DEPLOYED: dict[str, Any] = "))
+        source = source.replace("DEPLOYED: dict[str, Any] = {}", said)
+        return _made_by("deployed_config", source)
+    # Plugins that load a tokenizer are made with one.
+    return _made_by("tokenizing_config", source) if shown.get("tokenizer") else source
+
+
+def _made_by(function: str, source: str) -> str:
+    return re.sub(r"\bengine_config\((?!max_num_seqs)", f"{function}(", source)
 
 
 def _host() -> str:

@@ -87,8 +87,7 @@ def program(case: Mapping[str, Any]) -> str:
     slots = case["generation"] == "logits/slot"
     host = "SlotHost" if slots else "BatchHost"
     vocabulary, tokens, seed = helpers.table(shown)
-    source = _player(slots=slots)
-    source = helpers.tokenizing(source) if shown.get("tokenizer") else source
+    source = helpers.configured(_player(slots=slots), shown)
     rule, expect = case["rule"], shown["expect"]
     name = "draws" if rule == "LS-15" and expect.get("draws") else PLAYED.get(rule, "leaves")
     name = "past" if "past" in expect else name

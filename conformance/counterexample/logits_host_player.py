@@ -72,6 +72,26 @@ def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
     return config
 
 
+#: What a plugin is deployed with: the program of one says it.
+DEPLOYED: dict[str, Any] = {}
+
+
+@functools.cache
+def deployed_config(max_num_seqs: int, vocab_size: int) -> Any:
+    """Return the same with what ``DEPLOYED`` says, and the tokenizer of the model that it names."""
+    config = tokenizing_config(max_num_seqs, vocab_size)
+    config.additional_config = DEPLOYED["additional_config"]
+    model = config.model_config
+    for name, value in DEPLOYED["config"].items():
+        setattr(model.hf_config, name, value)
+    named = Path(DEPLOYED["tokenizer"]) if DEPLOYED["tokenizer"] else None
+    for path in named.iterdir() if named else ():
+        if path.suffix in (".json", ".jinja", ".model", ".txt"):
+            shutil.copy(path, model.model)
+    model.hf_config.save_pretrained(model.model)
+    return config
+
+
 def request(**keywords: Any) -> SamplingParams:
     """Return parameters as vLLM's front end hands them on: with the end-of-sequence token."""
     params = SamplingParams(**keywords)

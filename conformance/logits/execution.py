@@ -12,7 +12,8 @@ from typing import Any
 from conformance import counterexample
 from conformance.counterexample import execution
 from conformance.counterexample.logits_checks import FILES_ONLY
-from conformance.logits.requests import Stock
+from conformance.engine.models import end_of_sequence
+from conformance.logits.parameters import DEPLOYED
 from conformance.logits.trial import Trial
 
 #: A call that hung before is given up sooner the second time.
@@ -26,14 +27,23 @@ def hurry() -> None:
     alarm.start()
 
 
-def logits(bench: Stock) -> dict[str, Any]:
-    """Return what the logits of a bench are made of, as counterexamples have it."""
-    return {
+def logits(trial: Trial) -> dict[str, Any]:
+    """Return what a plugin is made with, and logits are made of, as counterexamples have it."""
+    bench = trial.bench
+    found = {
         "vocabulary": bench.vocabulary,
         "tokens": list(bench.favourites),
         "prompt": bench.prompt,
         "said": [*bench.words.phrase(0)],
     }
+    if not trial.parameters.deployment.keys() & {*DEPLOYED}:
+        return found
+    said = {"tokenizer": "", "config": {}, "additional_config": {}, **trial.parameters.deployment}
+    if said["tokenizer"]:
+        # As the tokenizer of a model says where its answers end.
+        ends = ("bos_token_id", "eos_token_id", "pad_token_id")
+        said["config"] = dict.fromkeys(ends, end_of_sequence(bench.model)) | said["config"]
+    return found | {"deployed": {key: said[key] for key in DEPLOYED}}
 
 
 def again(

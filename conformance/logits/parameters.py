@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -108,6 +109,7 @@ class Parameters:
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, as certificates show it."""
+        folder = self.deployment.get("tokenizer")
         return {
             "origin": self.origin,
             "on": list(self.on),
@@ -119,6 +121,7 @@ class Parameters:
             "waits": self.waits.document(),
             "expected": self.meaning.document() if self.meaning else None,
             **self.deployment,
+            **({"tokenizer": Path(folder).name} if folder else {}),
         }
 
     def choices(self) -> dict[Choice, Keywords]:

@@ -51,7 +51,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         hangs=rule == "LB-24" or _hangs(finding.case or {}),
         case=case or finding.case,
     )
-    kept = {**kept, "logits": logits(bench)}
+    kept = {**kept, "logits": logits(trial)}
     try:
         found = _shortest(trial, rule, kept, errand)
     except Ended:

@@ -79,7 +79,7 @@ def shown(trial: Trial, rule: str, finding: Finding, case: dict[str, Any] | None
         "parameters": parameters(bench.parameters),
         "invalid": [encoded(keywords) for keywords in trial.parameters.invalid],
     }
-    kept = {**plain, "logits": logits(bench)}
+    kept = {**plain, "logits": logits(trial)}
     try:
         if case is not None:
             parts = trial.untouched.run(Record(bench.model, case, hangs, meaning)) or []
