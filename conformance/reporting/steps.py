@@ -101,13 +101,21 @@ def _prompt(counterexample: Mapping[str, Any]) -> Steps:
 _OF_ITEMS = ("where", "placeholders", "rows")
 
 
+_COMPARED = "is {:.5g}, expected {:.5g}"
+
+#: Kinds of trouble with a row that no token can be sampled from.
+_UNSAMPLED = ("nan", "infinite", "no-token")
+
+
 def _detail(trouble: Mapping[str, Any]) -> str:
     """Say which row differs, in which tokens."""
     if trouble["request"] is None or trouble["row"] is None:
         return f"in step {trouble['step']}"
+    # What no token can be sampled from is told by what it was: no other row is expected of it.
+    says = "was {1:.5g} and is {0:.5g}" if trouble["kind"] in _UNSAMPLED else _COMPARED
     tokens = "; ".join(
-        f"token {token} is {float(got):.5g}, expected {float(expected):.5g}"
-        for token, got, expected in trouble["tokens"]
+        f"token {token} {says.format(float(got), float(other))}"
+        for token, got, other in trouble["tokens"]
     )
     where = f"in step {trouble['step']}, row {trouble['row']}, request {trouble['request']}"
     return f"{where}: {tokens}" if tokens else where
