@@ -23,7 +23,7 @@ from conformance.logits.cases import history_case
 from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.extra_parameters import Combination, everything
 from conformance.logits.findings import switched_on
-from conformance.logits.judgement import roots
+from conformance.logits.judgement import EVENTS, roots
 from conformance.logits.keywords import sampling_params
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
 from conformance.logits.requests import Stock
@@ -301,13 +301,19 @@ def _outcome(trial: Trial) -> Outcome:
     if not trial.parameters.on:
         return Outcome(waiting=trial.unknown_switch())
     # One of many seeds plays only what a rule asks for.
-    broken = () if trial.survey else roots(trial)
+    broken = [] if trial.survey else [rule for rule in roots(trial) if _shows(trial, rule)]
     waits = reasons.waits(trial, broken) if broken else None
     if waits and reasons.blocking(trial):
         return Outcome(waiting=waits)
     found = trial.once(explored)
     # What goes wrong without anything more may be what went wrong; what goes well still does.
     return attrs.evolve(found, waiting=waits) if found.harm or found.left else found
+
+
+def _shows(trial: Trial, rule: str) -> bool:
+    """Tell whether a scene may break a rule: its requests just join, advance and finish."""
+    shape = trial.contract.strata.about(rule)
+    return shape is None or not any(getattr(shape, event) for event in EVENTS)
 
 
 def judge(trial: Trial, *, harmful: str, harms: bool) -> Finding:

@@ -25,7 +25,7 @@ from conformance.rules import Level
 from conformance.verdict import Verdict
 
 #: What happens in a step and makes the difference between strata.
-_EVENTS = ("pause", "chunk", "rest", "draft", "lost")
+EVENTS = ("pause", "chunk", "rest", "draft", "lost")
 
 #: As many failing histories of a stratum, at most, are played without what happens in them.
 _PLAYED_PLAINLY = 8
@@ -226,7 +226,7 @@ def _of_advice(trial: Trial, rule: str, smallest: Example) -> tuple[str, Example
     for shape, about in strata.rule_of.items():
         if about not in advice:
             continue
-        events = [name for name in _EVENTS if getattr(shape, name)]
+        events = [name for name in EVENTS if getattr(shape, name)]
         if events:
             needed = any(getattr(step, name) for step in smallest.history for name in events)
         else:
