@@ -127,7 +127,7 @@ def cut(trial: Trial) -> Finding:
 
 
 @checks("TP-19", after=("TP-05", "TP-14"))
-@checks("RP-19", after=("RP-05", "RP-06", "RP-16"))
+@checks("RP-19", after=("RP-05", "RP-06"))
 @of_each_answer
 def stops(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Compare answers to requests with a stop string that is not in them with others."""

@@ -133,6 +133,17 @@ def test_a_parser_without_a_partner_waits_for_nothing(zygote: Zygote, tmp_path: 
     assert found["TP-14"].verdict is Verdict.NOT_APPLICABLE
 
 
+def test_a_stop_string_has_nothing_to_do_with_an_earlier_turn(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Each of the two rules is judged where the other one is broken."""
+    broken = _defective("RP-16", "believes_an_earlier_turn")
+    found = certify(zygote, broken, tmp_path, rules={"RP-16", "RP-19"})
+
+    assert found["RP-16"].verdict is Verdict.FAIL
+    assert found["RP-19"].verdict is Verdict.PASS, found["RP-19"].message
+
+
 def test_what_a_call_hangs_on_is_told() -> None:
     """The place in the plugin is in the message, and the answer."""
     answer = Answer((1, 2), ("<think>", "aaaa"))
