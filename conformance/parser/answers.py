@@ -100,6 +100,10 @@ def agrees(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged
         wrong = f"{quoted(sample.text)} streamed token by token: {deltas}; whole: {once}"
         for name in streamed.unknown:
             wrong += f"; a delta has {name}, which the DeltaMessage of this release does not know"
+        chat = dict(bench.chat)
+        bench.make(bench.request(stream=False), chat)
+        if chat != bench.chat:
+            wrong += f"; making an instance leaves {chat} of its chat_template_kwargs to the next"
     scene = partial(differing, bench, answer)
     return attrs.evolve(trial.right(whole), wrong=wrong, scene=scene)
 
