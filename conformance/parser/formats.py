@@ -168,6 +168,11 @@ class Format:
             return f"[{','.join(map(self._value, value))}]"
         return json.dumps(value, ensure_ascii=False)
 
+    @property
+    def probe(self) -> Message:
+        """The message by which the format is recognised."""
+        return THINKING if self.thinks is not None else Message(calls=(PROBE,))
+
     def prompt(self) -> str:
         """Return the end of the prompt that the model continues."""
         return self.thinks[0] if self.thinks is not None and self.opened else self.turn
@@ -317,14 +322,13 @@ def misread(bench: Bench, known: Iterable[Format]) -> str | None:
     """
     found: list[tuple[int, str]] = []
     for each in known:
-        says = THINKING if each.thinks is not None else Message(calls=(PROBE,))
         with suppress(NotMade):
-            answer = (trial := _within(bench, each)).answer(each.write(says))
+            answer = (trial := _within(bench, each)).answer(each.write(each.probe))
             message = trial.whole(answer)
             if message.calls if bench.role == TOOL else message.reasoning:
-                made, meant = apart(message, says)
+                made, meant = apart(message, each.probe)
                 told = f"of {quoted(answer.text)}, as {each.name!r} has it, the parser made {made}"
-                alike = in_common(message.whole, says.whole)
+                alike = in_common(message.whole, each.probe.whole)
                 found.append((alike, f"{told}; expected {meant}"))
     return max(found, key=lambda each: each[0])[1] if found else None
 
@@ -342,9 +346,9 @@ def _fitted(bench: Bench, known: Format) -> Format | None:
     def reads(message: Message) -> bool:
         return bench.whole(bench.answer(known.write(message))).same(message)
 
-    if known.thinks is not None:
-        return known if reads(THINKING) else None
-    if not reads(Message(calls=(PROBE,))):
+    if not reads(known.probe):
         return None
+    if known.thinks is not None:
+        return known
     content, several = Message("", LEAD, (PROBE,)), Message(calls=(PROBE, SECOND))
     return attrs.evolve(known, content=reads(content), several=reads(several))
