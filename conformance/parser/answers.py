@@ -13,6 +13,7 @@ from conformance.checking import checks
 from conformance.findings import Finding, passed, unjudged
 from conformance.parser import samples
 from conformance.parser.bench import WHOLE, Bench
+from conformance.parser.formats import LEAD, PROBE
 from conformance.parser.messages import Message, apart, quoted, shortened
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
@@ -78,7 +79,11 @@ def _means(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged
 @checks("RP-04", after=("RP-09", "RP-03"))
 def streamed(trial: Trial) -> Finding:
     """Compare answers that are streamed token by token with the same answers whole."""
-    return trial.search(partial(agrees, trial))
+    known, drawing = trial.first(), trial.drawing
+    if drawing is not None and drawing.format.drops:
+        led = drawing.saying(Message("", LEAD, (PROBE,)))
+        known += [attrs.evolve(each, says=None, lead=LEAD) for each in led]
+    return trial.search(partial(agrees, trial), known=known)
 
 
 @checks("TP-04", after=("TP-09", "TP-03", "TP-07"))
@@ -95,6 +100,10 @@ def agrees(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged
     wrong, found = None, streamed.said
     if streamed.stumbles:  # what is wrong with the calls, TP-08 tells
         found, expected = (attrs.evolve(each, calls=()) for each in (found, expected))
+    if sample.lead and not found.calls:
+        return Judged(acted=False)  # streamed, it takes no text before calls
+    if sample.lead and found.content.strip() in sample.lead:
+        found = attrs.evolve(found, content=expected.content)
     if not found.same(expected):
         deltas, once = apart(streamed.said, whole)
         wrong = f"{quoted(sample.text)} streamed token by token: {deltas}; whole: {once}"

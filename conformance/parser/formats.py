@@ -66,6 +66,7 @@ class Format:
     #: What was found of a parser: it takes text before calls, and more calls than one.
     content: bool = True
     several: bool = True
+    drops: bool = False  #: it finds calls behind text, of which it says nothing
     #: What a profile names instead: of (content, calls), or (content, reasoning), it makes a text.
     serialise: Callable[..., str | None] | None = None
     #: Returns the prompts of turns that may follow an answer which says this.
@@ -343,12 +344,14 @@ def _within(bench: Bench, known: Format) -> Bench:
 def _fitted(bench: Bench, known: Format) -> Format | None:
     """Return a format with what a parser reads of it, or None where it reads nothing."""
 
-    def reads(message: Message) -> bool:
-        return bench.whole(bench.answer(known.write(message))).same(message)
+    def read(message: Message) -> Message:
+        return bench.whole(bench.answer(known.write(message)))
 
-    if not reads(known.probe):
+    if not read(known.probe).same(known.probe):
         return None
     if known.thinks is not None:
         return known
-    content, several = Message("", LEAD, (PROBE,)), Message(calls=(PROBE, SECOND))
-    return attrs.evolve(known, content=reads(content), several=reads(several))
+    led, several = Message("", LEAD, (PROBE,)), Message(calls=(PROBE, SECOND))
+    found = read(led)
+    content, drops = found.same(led), found.same(known.probe)
+    return attrs.evolve(known, content=content, drops=drops, several=read(several).same(several))
