@@ -160,7 +160,8 @@ class Trial(Tried):
             fitted = {"format": mine, **({"alike": {"format": [mine, *others]}} if others else {})}
             if self.format is None and not self.known(self.fit):
                 texts = "".join((*self.fit.bench.special, *(each.text for each in self.first())))
-                fitted["unread"] = [each for each in self.marked if each not in texts]
+                own = markers.of_source(self.cls, 1)  # a package may have other parsers as well
+                fitted["unread"] = [each for each in own if each not in texts]
                 notes = [{"about": "format", "says": _guessed(fitted)}]
         elif not self.given and self.marked:
             fitted = {"likely": {"special_tokens": list(self.marked[: markers.NAMED])}}
