@@ -98,7 +98,8 @@ def content_ids(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> 
     thought, content = expected.reasoning.strip(), expected.content.strip()
     # Markers of the channel in which content stands are for the parser of calls.
     if content not in text or (thought and thought in text.replace(content, "", 1)):
-        return Judged(wrong=f"{told} returned the tokens of {quoted(text)}; whole: {expected}")
+        returned = f"the tokens of {quoted(text)}" if found else "no token"
+        return Judged(wrong=f"{told} returned {returned}; whole: {expected}")
     return Judged(bool(expected.content))
 
 
@@ -283,7 +284,8 @@ def _end(bench: Bench, answer: Answer, step: int | None = None) -> int | str | N
         delta = () if step is None else (list(answer.ids[end - step : end]),)
         found = guarded(what, partial(getattr(parser, what), ids, *delta))
         if isinstance(found, Exception):
-            return f"{what} raised {said(found)}"
+            raised = f"{what} of the engine's own instance raised {said(found)}"
+            return f"{raised}; the engine gives it tokens alone, and streams no text with it"
         if found:
             return end
     return None

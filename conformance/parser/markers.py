@@ -105,6 +105,7 @@ def way_out(
         f"{made or f'no {what} was found in {where}'}{makes}; give answers of the model in the "
         "profile: "
         f"[parser] samples = [{example}], special_tokens = [{special}]"
+        + (", of these what is one token of the model's tokenizer" if of_source(cls) else "")
     )
 
 

@@ -103,7 +103,8 @@ RULES = (
         ),
         section="The end of reasoning",
         sources=(_says("extract_content_ids", "Extract content token ids from the input_ids"),),
-        hint="Cut behind the first end marker, not behind the last.",
+        hint="Return the tokens behind the first end marker, not behind the last: none at all only "
+        "where nothing follows it.",
     ),
     Rule(
         id="RP-15",
