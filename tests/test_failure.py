@@ -307,6 +307,14 @@ def test_the_summary_for_a_ci_step(snapshot: SnapshotAssertion) -> None:
     assert summary.markdown(five_rules(**MIXED)) == snapshot
 
 
+def test_notes_are_in_both_summaries() -> None:
+    """Each sentence has what it is about in Markdown, and stands below that in a terminal."""
+    document = {**five_rules(), "notes": [{"about": "format", "says": ["one", "two"]}]}
+
+    assert summary.markdown(document).endswith("\n- format: one\n- format: two\n")
+    assert "format:\n  - one\n  - two\n" in summary.text(document)
+
+
 def test_a_reason_that_rules_share_is_said_once() -> None:
     """The table leaves such rules out; below it they are named with their reason."""
     document = five_rules(LB01=Verdict.FAIL)

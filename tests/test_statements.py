@@ -97,6 +97,14 @@ SOURCE = dedent(
         if value: return 1
         for each in [*range(3)]: value = each
         return value
+
+
+    def spread(value, values):
+        if (
+            value in values
+            and value
+        ):
+            value = 1
     """
 )
 
@@ -131,7 +139,7 @@ def test_ways_that_no_line_stands_for() -> None:
         (6, "end"), (6, "empty"), (7, "past"), (9, "end"), (9, "empty"), (11, "past"),
         (20, "past"), (25, "end"), (25, "empty"), (26, "past"), (31, "past"),
         (36, "past"), (38, "end"), (38, "empty"), (43, "end"), (43, "empty"), (50, "past"),
-        (64, "past"), (71, "end"),
+        (64, "past"), (71, "end"), (82, "past"),
     ]  # fmt: skip
 
 
@@ -162,6 +170,9 @@ EMPTY = {(6, "empty"), (6, "end"), (9, "empty"), (9, "end"), (11, "past")}
         (lambda m: m.raises(iter([0])), {(50, "past")}),
         (lambda m: list(m.Down(1)), {(64, "past")}),
         (lambda m: m.always(), {(71, "end")}),
+        (lambda m: m.spread(1, [1]), set()),
+        (lambda m: m.spread(2, [1]), {(82, "past")}),
+        (lambda m: m.spread(0, [0]), {(82, "past")}),
     ],
 )
 def test_ways_that_are_gone(

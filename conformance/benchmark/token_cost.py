@@ -24,7 +24,7 @@ from conformance.benchmark.in_turns import Measuring
 from conformance.checking import Undecided
 from conformance.parser.bench import Bench, NotMade
 from conformance.parser.checks import trial
-from conformance.parser.cost import STEPS, growing, near_end
+from conformance.parser.cost import STEPS, growing, near_end, within
 from conformance.parser.roles import TOOL
 from conformance.parser.wanted import Wanted
 from conformance.plugin.profile import of_plugin
@@ -102,9 +102,9 @@ def _measured(
     bench: Bench, load: Tokens, text: Callable[[int], str], settings: Settings
 ) -> list[Overhead]:
     some = load.length
-    times = max(1, some * some // len(bench.answer(text(some))))
+    times = max(1, some * some // len(within(load.part, bench.answer(text(some)))))
     idle = Idle if bench.role == TOOL else IdentityReasoningParser
-    answer = bench.answer(text(times))
+    answer = within(load.part, bench.answer(text(times)))
     plain, mine = (
         partial(_round, each, answer)
         for each in (attrs.evolve(bench, cls=idle, parser=None), bench)

@@ -289,7 +289,8 @@ def _known(code: CodeType, part: Part) -> _Function:
     forks: dict[int, _Fork] = {}
     if module or not code.co_name.startswith("<"):  # others hold expressions
         for place, arm in enumerate(part.arms, part.ways):
-            if arm.first in lines:
+            # An opening bracket alone on the first line has no code in CPython 3.11.
+            if lines.intersection(range(arm.first, arm.last + 1)):
                 fork = forks.get(arm.first) or _Fork(arm.first, arm.last, arm.inner, arm.end)
                 fork.left[arm.way] = place
                 forks.update(dict.fromkeys(range(arm.first, arm.last + 1), fork))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections import deque
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -15,7 +14,7 @@ import attrs
 
 from conformance.parser import tokens
 from conformance.parser.messages import Call, Client, Message, Stream, quoted
-from conformance.parser.roles import REASONING, ROLES, TOOL, base, manager, other
+from conformance.parser.roles import NAME, REASONING, ROLES, TOOL, base, manager, name_of, other
 from conformance.watching.interruption import (
     CONSTRUCTOR_LIMIT,
     PluginExited,
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
 
 #: A call that takes this long hangs: one that works for half as long stalls a server already.
 HANGS = 10.0
-
-#: The name under which a class is registered that its file does not register.
-NAME = "vllm_conformance"
 
 #: How an answer comes that is not streamed.
 WHOLE = "whole"
@@ -98,17 +94,6 @@ def _takes(parser: type[Any], method: str, *arguments: object, **keywords: objec
         inspect.signature(getattr(parser, method)).bind(parser, *arguments, **keywords)
     except (AttributeError, TypeError) as error:
         raise ImportError(f"{parser.__mro__[1].__name__}.{method}: {error}") from None
-
-
-def name_of(cls: type[Any], role: str) -> str:
-    """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
-    if not cls.__module__.startswith("vllm."):
-        return NAME
-    for name, (module, known) in manager(role).lazy_parsers.items():
-        # A few are defined in other modules, and under other names, than the manager has them.
-        if getattr(sys.modules.get(module), known, None) is cls:
-            return str(name)
-    return NAME
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -169,8 +154,10 @@ class Bench:
         wanted["messages"] = [{"role": "user", "content": "x"}, *wish.earlier]
         return ChatCompletionRequest(model="m", stream=stream, **wanted)
 
-    def make(self, request: Any) -> Any:  # noqa: ANN401 - vLLM's parser
+    def make(self, request: Any, chat: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - vLLM's parser
         """Make the parser of a request, as a server does; the plugin is a part of it.
+
+        What streams is the second that is made of one *chat*, the chat_template_kwargs.
 
         Raises:
             NotMade: the plugin raised.
@@ -178,10 +165,11 @@ class Bench:
         """
         if self._parser is None:
             self._parser = composed(self.cls, self.role, self.partner)
-        chat = dict(self.chat)
+        keywords = {"chat_template_kwargs": deepcopy(dict(self.chat)) if chat is None else chat}
         made: Callable[..., Any] = self._parser
-        make = partial(made, self.tokenizer, request.tools, chat_template_kwargs=chat)
-        return _made(partial(make, model_config=None))
+        make = partial(made, self.tokenizer, request.tools, model_config=None, **keywords)
+        found = _made(make)
+        return _made(make) if request.stream else found
 
     def instance(self) -> None:
         """Make what this release makes of the class: for a request, in the engine, for its budget.
@@ -200,7 +188,8 @@ class Bench:
 
     def engine(self) -> Any:  # noqa: ANN401 - a plugin
         """Make a reasoning parser as the engine does, which asks it where its grammar begins."""
-        chat, made = dict(self.chat), cast("Callable[..., Any]", self.cls)
+        chat, made = deepcopy(dict(self.chat)), cast("Callable[..., Any]", self.cls)
+        self.make(self.request(stream=False), chat)  # the server has made one by then
         return _made(partial(made, tokenizer=self.tokenizer, chat_template_kwargs=chat))
 
     def answer(self, text: str) -> Answer:

@@ -15,6 +15,8 @@ from conformance.parser.bench import Bench, Streaming
 from conformance.parser.formats import PROBE
 from conformance.parser.hostile import brief
 from conformance.parser.messages import Call, Message
+from conformance.parser.roles import REASONING
+from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Trial
 
@@ -26,6 +28,9 @@ STEPS = 16
 
 #: Lines of a step that no answer is too short for, and how many times as many are no growth.
 LINES, TIMES = 100, 2
+
+#: Of which a part is made long.
+WORDS = "word " * 4
 
 #: Tokens of the longest answer, and of each delta of it.
 LONGEST, WIDE = 32_000, 1_000
@@ -58,29 +63,54 @@ def near_end(bench: Bench, answer: Answer) -> Streaming:
     return streaming
 
 
+def within(what: str, answer: Answer) -> Answer:
+    """Return an answer at whose end a step is measured: one that is long in reasoning ends there.
+
+    Behind the end of reasoning a parser has little to do.
+    """
+    return answer.first(len(answer) * 3 // 4) if what == REASONING else answer
+
+
 def growing(trial: Trial) -> Iterator[tuple[str, Callable[[int], str]]]:
     """Return what may be long in an answer, and an answer with so many parts."""
     drawing = trial.drawing
     if drawing is None:
         for sample in trial.first():
             yield "an answer", sample.text.__mul__
+            for what, part in _parts(trial, sample):
+                if part and sample.text.count(part) == 1:
+                    yield what, partial(_longer, sample.text, part)
         return
     write = drawing.format.write
-    words = "word " * 4
     if drawing.format.thinks is not None:
-        yield "reasoning", lambda count: write(Message(words * count, "I say it."))
-        yield "content", lambda count: write(Message("I think.", f"{words * count}."))
+        yield REASONING, lambda count: write(Message(WORDS * count, "I say it."))
+        yield "content", lambda count: write(Message("I think.", f"{WORDS * count}."))
         return
-    yield "content", lambda count: f"I say {words * count}."
+    yield "content", lambda count: f"I say {WORDS * count}."
     names = {tool["function"]["name"] for tool in trial.wanted.tools}
     if PROBE.name in names:
         text = '{"city": "x%sy"}'
         yield (
             "an argument",
-            lambda count: write(Message(calls=(Call(PROBE.name, text % (words * count)),))),
+            lambda count: write(Message(calls=(Call(PROBE.name, text % (WORDS * count)),))),
         )
         if drawing.format.several:
             yield "a list of calls", lambda count: write(Message(calls=(PROBE,) * count))
+
+
+def _parts(trial: Trial, sample: Sample) -> Iterator[tuple[str, str]]:
+    """Yield what may be longer in a sample of the profile, and its text there."""
+    says = sample.says or trial.bench.whole(trial.bench.answer(sample.text))
+    yield REASONING, says.reasoning.strip()
+    yield "content", says.content.strip()
+    for call in says.calls:
+        if isinstance(call.value, dict):
+            texts = (each for each in call.value.values() if isinstance(each, str))
+            yield from (("an argument", each) for each in texts)
+
+
+def _longer(text: str, part: str, count: int) -> str:
+    return text.replace(part, f"{part} {WORDS * count}{part}")
 
 
 @checks("TP-16", after=("TP-08", "TP-04"))
@@ -94,12 +124,13 @@ def growth(trial: Trial) -> Finding:
     count = 0
     for what, text in growing(trial):
         _survives(bench, text)
-        ready = (near_end(bench, bench.answer(text(length))) for length in LENGTHS)
+        answers = [within(what, bench.answer(text(length))) for length in LENGTHS]
+        ready = (near_end(bench, answer) for answer in answers)
         found = [statistics.median(lines_of(each.step) for _ in range(STEPS)) for each in ready]
         count += len(found)
         if found[-1] > TIMES * found[0] + LINES:
             told = ", ".join(f"{lines:.0f}" for lines in found)
-            lengths = ", ".join(str(len(bench.answer(text(length)))) for length in LENGTHS)
+            lengths = ", ".join(str(len(answer)) for answer in answers)
             return failed(
                 f"{what} being long, one more token costs {told} lines of Python behind answers "
                 f"of {lengths} tokens",

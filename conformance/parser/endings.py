@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import attrs
 from hypothesis import strategies as st
 from vllm.reasoning import ReasoningParser
 
-from conformance.checking import checks
+from conformance.checking import Undecided, checks
 from conformance.findings import Finding
 from conformance.parser.answers import agrees, differing
 from conformance.parser.bench import Bench, guarded
-from conformance.parser.messages import quoted
+from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Judged, Trial, of_each_answer
@@ -29,6 +30,9 @@ JOINED = 2
 
 #: What the engine asks, and its twin in each step.
 ENDS = ("is_reasoning_end", "is_reasoning_end_streaming")
+
+#: What stands behind the content of an answer, as if one more began.
+SECOND = Message("I think again.", "I say more.")
 
 #: Why nothing is said of where reasoning ends.
 ENDLESS = "reasoning was found, and is_reasoning_end was true after no answer"
@@ -94,7 +98,8 @@ def content_ids(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> 
     thought, content = expected.reasoning.strip(), expected.content.strip()
     # Markers of the channel in which content stands are for the parser of calls.
     if content not in text or (thought and thought in text.replace(content, "", 1)):
-        return Judged(wrong=f"{told} returned the tokens of {quoted(text)}; whole: {expected}")
+        returned = f"the tokens of {quoted(text)}" if found else "no token"
+        return Judged(wrong=f"{told} returned {returned}; whole: {expected}")
     return Judged(bool(expected.content))
 
 
@@ -161,16 +166,44 @@ def earlier(trial: Trial) -> Finding:
 
 @checks("RP-17", after=("RP-04",))
 def again(trial: Trial) -> Finding:
-    """Compare streamed answers, whose content has all markers again, with the same whole."""
+    """Compare streamed answers, which have markers where they mean nothing, with the same whole."""
     form = trial.fit.format if trial.fit is not None else None
     # The first of them stands in the prompt.
     begins = form.thinks[0] if form is not None and form.thinks is not None and form.opened else ""
+    seconds = trial.first() if trial.drawing is None else trial.drawing.saying(SECOND)
+    foreign = _foreign(trial, form.markers if form is not None else ())
 
     def twice(sample: Sample) -> Sample:
-        return attrs.evolve(sample, text=f"{sample.text}{begins}{sample.text}", says=None)
+        second = next((each.text for each in seconds if each.text != sample.text), sample.text)
+        return attrs.evolve(sample, text=f"{sample.text}{begins}{second}", says=None)
 
-    known = [twice(sample) for sample in trial.first()]
-    return trial.search(partial(agrees, trial), trial.answers().map(twice), known=known)
+    def judge(sample: Sample, bench: Bench, _: Answer) -> Judged:
+        wider = tuple(dict.fromkeys((*bench.special, *foreign)))
+        bench = attrs.evolve(bench, special=wider)
+        return agrees(trial, sample, bench, bench.answer(sample.text))
+
+    first = trial.first()
+    known = [*map(twice, first), *_amid(trial, first[0], foreign)]
+    return trial.search(judge, trial.answers().map(twice), known=known)
+
+
+def _foreign(trial: Trial, own: Sequence[str]) -> list[str]:
+    """Return markers that are none of reasoning: those of calls, and others in the source."""
+    found: Sequence[str] = trial.marked
+    if trial.partner is not None:
+        with suppress(Undecided):  # how its model writes calls is not known
+            found = (*trial.partner.bench.special, *found)
+    return [each for each in dict.fromkeys(found) if each not in own]
+
+
+def _amid(trial: Trial, sample: Sample, markers: Iterable[str]) -> Iterator[Sample]:
+    """Yield answers that have each of some markers within their reasoning."""
+    says = sample.says or trial.bench.whole(trial.bench.answer(sample.text))
+    if (thought := says.reasoning.strip()) and sample.text.count(thought) == 1:
+        for each in markers:
+            if each not in sample.text:
+                text = sample.text.replace(thought, f"{thought} Is it {each} now? {thought}")
+                yield attrs.evolve(sample, text=text, says=None)
 
 
 @checks("RP-18", after=("RP-04", "RP-10"))
@@ -251,7 +284,8 @@ def _end(bench: Bench, answer: Answer, step: int | None = None) -> int | str | N
         delta = () if step is None else (list(answer.ids[end - step : end]),)
         found = guarded(what, partial(getattr(parser, what), ids, *delta))
         if isinstance(found, Exception):
-            return f"{what} raised {said(found)}"
+            raised = f"{what} of the engine's own instance raised {said(found)}"
+            return f"{raised}; the engine gives it tokens alone, and streams no text with it"
         if found:
             return end
     return None

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed
-from conformance.parser.bench import NAME, WHOLE, Bench, Streaming, name_of
+from conformance.parser.bench import WHOLE, Bench, Streaming
 from conformance.parser.formats import PROBE
 from conformance.parser.messages import Call, Message, Stream, quoted
+from conformance.parser.roles import NAME, name_of
 from conformance.parser.samples import HARD, Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Judged, Trial

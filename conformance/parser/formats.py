@@ -66,6 +66,7 @@ class Format:
     #: What was found of a parser: it takes text before calls, and more calls than one.
     content: bool = True
     several: bool = True
+    drops: bool = False  #: it finds calls behind text, of which it says nothing
     #: What a profile names instead: of (content, calls), or (content, reasoning), it makes a text.
     serialise: Callable[..., str | None] | None = None
     #: Returns the prompts of turns that may follow an answer which says this.
@@ -167,6 +168,11 @@ class Format:
         if self.quote and isinstance(value, list):
             return f"[{','.join(map(self._value, value))}]"
         return json.dumps(value, ensure_ascii=False)
+
+    @property
+    def probe(self) -> Message:
+        """The message by which the format is recognised."""
+        return THINKING if self.thinks is not None else Message(calls=(PROBE,))
 
     def prompt(self) -> str:
         """Return the end of the prompt that the model continues."""
@@ -317,14 +323,13 @@ def misread(bench: Bench, known: Iterable[Format]) -> str | None:
     """
     found: list[tuple[int, str]] = []
     for each in known:
-        says = THINKING if each.thinks is not None else Message(calls=(PROBE,))
         with suppress(NotMade):
-            answer = (trial := _within(bench, each)).answer(each.write(says))
+            answer = (trial := _within(bench, each)).answer(each.write(each.probe))
             message = trial.whole(answer)
             if message.calls if bench.role == TOOL else message.reasoning:
-                made, meant = apart(message, says)
+                made, meant = apart(message, each.probe)
                 told = f"of {quoted(answer.text)}, as {each.name!r} has it, the parser made {made}"
-                alike = in_common(message.whole, says.whole)
+                alike = in_common(message.whole, each.probe.whole)
                 found.append((alike, f"{told}; expected {meant}"))
     return max(found, key=lambda each: each[0])[1] if found else None
 
@@ -339,12 +344,14 @@ def _within(bench: Bench, known: Format) -> Bench:
 def _fitted(bench: Bench, known: Format) -> Format | None:
     """Return a format with what a parser reads of it, or None where it reads nothing."""
 
-    def reads(message: Message) -> bool:
-        return bench.whole(bench.answer(known.write(message))).same(message)
+    def read(message: Message) -> Message:
+        return bench.whole(bench.answer(known.write(message)))
 
-    if known.thinks is not None:
-        return known if reads(THINKING) else None
-    if not reads(Message(calls=(PROBE,))):
+    if not read(known.probe).same(known.probe):
         return None
-    content, several = Message("", LEAD, (PROBE,)), Message(calls=(PROBE, SECOND))
-    return attrs.evolve(known, content=reads(content), several=reads(several))
+    if known.thinks is not None:
+        return known
+    led, several = Message("", LEAD, (PROBE,)), Message(calls=(PROBE, SECOND))
+    found = read(led)
+    content, drops = found.same(led), found.same(known.probe)
+    return attrs.evolve(known, content=content, drops=drops, several=read(several).same(several))

@@ -14,13 +14,13 @@ import attrs
 from conformance.checking import Undecided
 from conformance.engine.asking import Question, saying
 from conformance.parser import partners
-from conformance.parser.bench import Bench, NotMade, Wish, name_of
+from conformance.parser.bench import Bench, NotMade, Wish
 from conformance.parser.calls import Asked, asked
 from conformance.parser.checks import trial
 from conformance.parser.formats import KNOWN, THINKING
 from conformance.parser.handover import Pair
 from conformance.parser.messages import Message, Stream
-from conformance.parser.roles import TOOL
+from conformance.parser.roles import TOOL, name_of
 from conformance.parser.samples import Sample
 from conformance.parser.trial import FATAL, Trial
 from conformance.parser.wanted import Wanted

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,12 @@ def texts(cls: type[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in told if not _MARKER.search(text)))[:MOST_TEXTS]
 
 
-def of_source(cls: type[Any]) -> tuple[str, ...]:
-    """Return markers that stand in the source of a class, and of what its package has loaded."""
-    found = (text for path in _files(cls) for text in literals.of_file(path))
+def of_source(cls: type[Any], most: int | None = None) -> tuple[str, ...]:
+    """Return markers that stand in the source of a class, and of what its package has loaded.
+
+    *most*: files that are read, of which its own is the first.
+    """
+    found = (text for path in islice(_files(cls), most) for text in literals.of_file(path))
     return tuple(dict.fromkeys(filter(_MARKER.fullmatch, found)))[:MOST]
 
 
@@ -101,6 +105,7 @@ def way_out(
         f"{made or f'no {what} was found in {where}'}{makes}; give answers of the model in the "
         "profile: "
         f"[parser] samples = [{example}], special_tokens = [{special}]"
+        + (", of these what is one token of the model's tokenizer" if of_source(cls) else "")
     )
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conformance.parser.bench import NAME, name_of
-from conformance.parser.roles import manager, other
+from conformance.parser.roles import NAME, manager, name_of, other
 from conformance.plugin import loader, registration
 from conformance.plugin import target as targets
 from conformance.rules import nearest

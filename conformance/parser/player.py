@@ -38,7 +38,10 @@ def served(
     said = [{"role": "user", "content": "x"}, *earlier]
     asked: Any = {"messages": said, "tools": tools or None}
     request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
+    chat = dict(chat)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
+    if stream:  # a server has made one by then, of the same keywords
+        parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
     tokens = tokenizer.encode(prompt, add_special_tokens=False)
     return parser, parser.adjust_request(request), tokenizer, tokens
 

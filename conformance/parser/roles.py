@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import attrs
 
 TOOL, REASONING = "tool", "reasoning"
+
+#: The name under which a class is registered that its file does not register.
+NAME = "vllm_conformance"
 
 
 @attrs.frozen
@@ -101,3 +105,14 @@ def manager(role: str) -> Any:  # noqa: ANN401 - one of vLLM's managers
 
     """
     return getattr(import_module(ROLES[role].package), f"{ROLES[role].base}Manager")
+
+
+def name_of(cls: type[Any], role: str) -> str:
+    """Return a name that vLLM itself knows a class by: some of them are composed in other ways."""
+    if not cls.__module__.startswith("vllm."):
+        return NAME
+    for name, (module, known) in manager(role).lazy_parsers.items():
+        # A few are defined in other modules, and under other names, than the manager has them.
+        if getattr(sys.modules.get(module), known, None) is cls:
+            return str(name)
+    return NAME

@@ -59,6 +59,7 @@ class Sample:
     #: The tools of its request, where they are not those of all.
     tools: tuple[dict[str, Any], ...] | None = attrs.field(default=None, hash=False)
     pieces: bool = False  #: its tokens are pieces of words, see :func:`tokens.tokenizer`
+    lead: str = ""  #: what stands before its calls, of which a parser need say nothing
 
 
 def read(section: Mapping[str, Any], origin: str | None) -> tuple[Sample, ...]:

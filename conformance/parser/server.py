@@ -19,10 +19,9 @@ from conformance.engine import access, asking
 from conformance.engine.asking import PROCESSOR, Question
 from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
-from conformance.parser.bench import NAME, name_of
 from conformance.parser.live import Errand, Found
 from conformance.parser.messages import Client, Message, Stream, quoted
-from conformance.parser.roles import REASONING, ROLES, TOOL, other, registered
+from conformance.parser.roles import NAME, REASONING, ROLES, TOOL, name_of, other, registered
 from conformance.parser.wanted import Wanted
 from conformance.plugin import registration
 from conformance.verdict import Reason, must_wait

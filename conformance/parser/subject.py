@@ -150,7 +150,7 @@ class Tried(Simulation):
         known = (*formats.KNOWN[self.role], *([own] if own else []))
         tried = (self.format,) if self.format else known
         found, raised = formats.fits(bench, tried, named=named)
-        unsaid = () if named or bench.special else markers.of_source(self.cls)
+        unsaid = () if named or bench.special else self.marked
         if not found and raised and unsaid:  # it may read a known format beside tokens of its own
             found, raised = formats.fits(attrs.evolve(bench, special=unsaid), tried, named=named)
         # Rather its own, or one that holds more: several calls, any values, text.
@@ -161,9 +161,22 @@ class Tried(Simulation):
         told = made and f"none of {where} is read as it is meant: {made}"
         return None, self.way_out(f"any of {where}", raised, told)
 
-    def _worth(self, fit: formats.Fit) -> tuple[bool, bool, bool, bool]:
-        found = fit.format
-        return fit.bench.name in found.parsers, found.several, not found.letters, found.content
+    @cached_property
+    def marked(self) -> tuple[str, ...]:
+        """Markers that stand in the source of the class."""
+        return markers.of_source(self.cls)
+
+    def known(self, fit: formats.Fit) -> bool:
+        """Tell whether a format is known to be the parser's: it is one of vLLM's own."""
+        return fit.bench.name in fit.format.parsers
+
+    def _worth(self, fit: formats.Fit) -> tuple[bool, ...]:
+        found, says = fit.format, fit.format.probe
+        written = {token for token in found.special if token in found.write(says)}
+        # What a parser looks for is what its model writes: a text that only has no markers for it
+        # may be read, too.
+        looks = bool(written) and written <= {*self.marked}
+        return self.known(fit), looks, found.several, not found.letters, found.content
 
     def way_out(self, where: str, raised: str | None = None, made: str | None = None) -> str:
         """Say that the parser found nothing, and what a profile would have to say."""
@@ -184,7 +197,7 @@ class Tried(Simulation):
         named = self.fit is not None or bench.model is not None or bench.special or self.given
         known = [each.special for role in formats.KNOWN.values() for each in role]
         raised = None
-        for tokens in [bench.special] if named else [*known, markers.of_source(self.cls)]:
+        for tokens in [bench.special] if named else [*known, self.marked]:
             tried = attrs.evolve(bench, special=tokens)
             try:
                 tried.instance()

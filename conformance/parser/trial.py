@@ -153,14 +153,23 @@ class Trial(Tried):
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""
         fitted: dict[str, Any] = {}
+        notes: list[dict[str, Any]] = []
         if self.fit is not None:
             mine = self.fit.format.name
             others = [trial.format.name for trial in self.others if trial.format is not None]
             fitted = {"format": mine, **({"alike": {"format": [mine, *others]}} if others else {})}
-        elif not self.given and (found := markers.of_source(self.cls)):
-            fitted = {"likely": {"special_tokens": list(found[: markers.NAMED])}}
+            if self.format is None and not self.known(self.fit):
+                texts = "".join((*self.fit.bench.special, *(each.text for each in self.first())))
+                own = markers.of_source(self.cls, 1)  # a package may have other parsers as well
+                fitted["unread"] = [each for each in own if each not in texts]
+                notes = [{"about": "format", "says": _guessed(fitted)}]
+        elif not self.given and self.marked:
+            fitted = {"likely": {"special_tokens": list(self.marked[: markers.NAMED])}}
         section = expectation.plain(self.wanted.section)
-        return {"profile": {"origin": self.wanted.origin or "none", **section} | fitted}
+        return {
+            "profile": {"origin": self.wanted.origin or "none", **section} | fitted,
+            "notes": notes,
+        }
 
     def right(self, message: Message, otherwise: Callable[[], Message] | None = None) -> Judged:
         """Return that an answer shows nothing wrong, and whether it shows anything.
@@ -267,6 +276,18 @@ class Trial(Tried):
         why = f"nothing was found in any answer: {said}"
         told = ("raises", why) if raised else (idle or "nothing found", idle or self.way_out(where))
         return unjudged(Cause(*told), count)
+
+
+def _guessed(fitted: Mapping[str, Any]) -> list[str]:
+    """Say in which format a parser was judged that no profile names, and what it had nothing of."""
+    told = f"judged in answers of the format {fitted['format']!r}, which no profile names"
+    alike = [repr(each) for each in fitted.get("alike", {}).get("format", ())[1:]]
+    said = [f"{told}; {', '.join(alike)} would do as well" if alike else told]
+    if unread := [repr(each) for each in fitted["unread"]]:
+        more = ", ..." if unread[markers.NAMED :] else ""
+        told = f"of the markers in its source no answer had {', '.join(unread[: markers.NAMED])}"
+        said.append(f"{told}{more}: if the model writes them, name its format in the profile")
+    return said
 
 
 class ToolTrial(Trial):

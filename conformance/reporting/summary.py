@@ -310,4 +310,7 @@ def markdown(certificate: Mapping[str, Any]) -> str:
             )
     if marks := certificate.get("baseline"):
         lines += ["", *(f"- baseline: {baseline.sentence(mark)}" for mark in marks)]
+    if notes := certificate.get("notes"):
+        said = (f"- {note['about']}: {sentence}" for note in notes for sentence in note["says"])
+        lines += ["", *said]
     return "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import strategies as st
 from support import DEFECTIVE_PARSER, certify, gallery
+from vllm.tool_parsers.pythonic_tool_parser import PythonicToolParser
 
 from conformance.parser import checks
 from conformance.parser.roles import REASONING, TOOL
@@ -80,6 +81,51 @@ class NamesOtherwise(TaggedCallsParser):
         for call in found.tool_calls:
             call.function.name = f"tools.{call.function.name}"
         return found
+
+
+class Unwraps(PythonicToolParser):
+    """It reads calls as LFM2 writes them, and without the markers around them as well."""
+
+    markers = ("<|tool_call_start|>", "<|tool_call_end|>")
+
+    def extract_tool_calls(
+        self, model_output: str, request: ChatCompletionRequest
+    ) -> ExtractedToolCallInformation:
+        """Return the calls between the markers."""
+        for marker in self.markers:
+            model_output = model_output.replace(marker, "")
+        return super().extract_tool_calls(model_output, request)
+
+
+def test_the_format_is_the_one_whose_markers_are_in_the_source() -> None:
+    """Rather than one without any, which is read as well; the certificate says which was taken."""
+    told = checks.trial(Unwraps, Wanted(TOOL, {}, None, Budget.QUICK, 1)).context()
+
+    assert (told["profile"]["format"], told["profile"]["unread"]) == ("lfm2", [])
+    assert told["notes"] == [
+        {
+            "about": "format",
+            "says": ["judged in answers of the format 'lfm2', which no profile names"],
+        }
+    ]
+
+
+def test_markers_of_the_source_that_no_answer_had_are_told() -> None:
+    """Nothing was shown of them; nor is anything said where the profile names the format."""
+    told = checks.trial(Forgets, Wanted(REASONING, {}, None, Budget.QUICK, 1)).context()
+
+    (note,) = told["notes"]
+    first, second = note["says"]
+    assert first == (
+        "judged in answers of the format 'think', which no profile names; 'think-in-prompt', "
+        "'think-asked', 'think-asked-in-prompt' would do as well"
+    )
+    assert second == (
+        "of the markers in its source no answer had '<|tool_call_start|>', '<|tool_call_end|>': "
+        "if the model writes them, name its format in the profile"
+    )
+    named = Wanted(REASONING, {"format": "think"}, None, Budget.QUICK, 1)
+    assert checks.trial(Forgets, named).context()["notes"] == []
 
 
 def test_what_a_parser_made_of_no_known_format_is_told_once() -> None:

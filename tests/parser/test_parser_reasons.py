@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from specimens import parser_references
 from support import DEFECTIVE_PARSER, Specimen, certify, gallery
 
+from conformance.parser import checks
 from conformance.parser.bench import told_of
 from conformance.parser.messages import Client
+from conformance.parser.roles import REASONING
 from conformance.parser.tokens import Answer
+from conformance.parser.wanted import Wanted
+from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching.interruption import PluginHung
+from reference_plugins.parser.thinking import END, START, ThinkingParser
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,6 +138,17 @@ def test_a_parser_without_a_partner_waits_for_nothing(zygote: Zygote, tmp_path: 
     assert found["TP-14"].verdict is Verdict.NOT_APPLICABLE
 
 
+def test_a_stop_string_has_nothing_to_do_with_an_earlier_turn(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Each of the two rules is judged where the other one is broken."""
+    broken = _defective("RP-16", "believes_an_earlier_turn")
+    found = certify(zygote, broken, tmp_path, rules={"RP-16", "RP-19"})
+
+    assert found["RP-16"].verdict is Verdict.FAIL
+    assert found["RP-19"].verdict is Verdict.PASS, found["RP-19"].message
+
+
 def test_what_a_call_hangs_on_is_told() -> None:
     """The place in the plugin is in the message, and the answer."""
     answer = Answer((1, 2), ("<think>", "aaaa"))
@@ -143,6 +159,49 @@ def test_what_a_call_hangs_on_is_told() -> None:
 
 class _Plugin:
     """A class of this file."""
+
+
+class ReadsItsText(ThinkingParser):
+    """It looks for the end in what it has streamed."""
+
+    text = None
+
+    def is_reasoning_end(self, *_: Any) -> bool:  # noqa: ANN401 - as vLLM has it
+        """Tell whether the end has come."""
+        return END in self.text  # type: ignore[operator]
+
+
+class KnowsNoContent(ThinkingParser):
+    """It says of no token that it is content."""
+
+    def extract_content_ids(self, *_: Any) -> list[int]:  # noqa: ANN401 - as vLLM has it
+        """Return nothing."""
+        return []
+
+
+class PartsAtTheLast(ThinkingParser):
+    """It takes all up to the last end for reasoning, where it reads a whole answer."""
+
+    def extract_reasoning(self, model_output: str, *_: Any) -> tuple[str, str]:  # noqa: ANN401 - as vLLM has it
+        """Part a whole answer."""
+        reasoning, content = model_output.rsplit(END, 1)
+        return reasoning.replace(START, "", 1), content
+
+
+@pytest.mark.parametrize(
+    ("cls", "rule", "told"),
+    [
+        (ReadsItsText, "RP-06", "; the engine gives it tokens alone, and streams no text with it"),
+        (KnowsNoContent, "RP-08", "extract_content_ids returned no token; whole: reasoning"),
+        (PartsAtTheLast, "RP-17", "<think>I think again.' + content 'I say more.'"),
+    ],
+)
+def test_the_message_says_what_is_wrong(cls: type[object], rule: str, told: str) -> None:
+    """Whom the engine asks, that nothing was returned, and which half of a text was lost."""
+    finding = checks.trial(cls, Wanted(REASONING, {}, None, Budget.QUICK, 1)).find(rule)
+
+    assert finding.verdict is Verdict.FAIL
+    assert told in str(finding.message)
 
 
 def test_a_server_may_tell_of_an_error_in_other_words() -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conformance.parser.bench import name_of
-from conformance.parser.roles import REASONING, TOOL, manager
+from conformance.parser.roles import REASONING, TOOL, manager, name_of
 from conformance.plugin import target as targets
 from conformance.plugin.target import Target
 from conformance.running.runner import Certification

@@ -103,7 +103,8 @@ RULES = (
         ),
         section="The end of reasoning",
         sources=(_says("extract_content_ids", "Extract content token ids from the input_ids"),),
-        hint="Cut behind the first end marker, not behind the last.",
+        hint="Return the tokens behind the first end marker, not behind the last: none at all only "
+        "where nothing follows it.",
     ),
     Rule(
         id="RP-15",
@@ -146,10 +147,10 @@ RULES = (
     ),
     Rule(
         id="RP-17",
-        title="Markers in the content are the same streamed as whole",
+        title="Markers where they mean nothing are the same streamed as whole",
         statement=(
-            "An answer whose content has the markers of reasoning again, as one about them has, "
-            "says the same streamed token by token as whole."
+            "An answer whose content has the markers of reasoning again, or whose reasoning has "
+            "one of calls, as one about them has, says the same streamed token by token as whole."
         ),
         section="The end of reasoning",
         sources=(
@@ -160,8 +161,8 @@ RULES = (
         ),
         hint="Streamed, all that comes behind the first end is content, as it is. In "
         "extract_reasoning, too: part at the first end, not at the last, and leave the markers "
-        "behind it where they are. "
-        "Only a SHOULD: what a marker means there is for the model to say.",
+        "behind it where they are. A marker of calls within reasoning ends it in both ways, or in "
+        "neither. Only a SHOULD: what a marker means there is for the model to say.",
     ),
     Rule(
         id="RP-18",

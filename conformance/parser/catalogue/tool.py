@@ -55,7 +55,9 @@ RULES = (
         ),
         section="Answers",
         sources=(_base("extract_tool_calls", "content is returned beside the calls"),),
-        hint="Text that was held back as the beginning of a marker is sent when it is none.",
+        hint="Where no call has begun, return the text of a delta as it is, white space included: "
+        "what returns None sends nothing. What was held back as the beginning of a marker is sent "
+        "when it is none.",
     ),
     Rule(
         id="TP-07",
