@@ -29,7 +29,7 @@ from conformance.io_processor.stock import Stock
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, play
 from conformance.io_processor.watched import Watched
 from conformance.plugin.files import source_of
-from conformance.plugin.missing import ModelLacks
+from conformance.plugin.missing import ModelLacks, Unsuited, refused, way_out
 from conformance.watching.comparison import Place, unsteady
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.watching.raised import said
@@ -61,6 +61,7 @@ class Bench:
     hidden: frozenset[Place] = frozenset()  #: what differs from one time to the next anyway
     _alone: dict[tuple[int, str, str, bool], Answer] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
+    _was_made: bool = False  #: an instance, once
     #: The model's configuration before there was an instance.
     configured: dict[str, str] = attrs.field(init=False)
 
@@ -102,16 +103,30 @@ class Bench:
         try:
             with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
                 try:
-                    return Watched(self._made(self.around), told=self._told)
-                except (AttributeError, KeyError) as error:
-                    if (own := lacking(self._made, self.around, error)) is not None:
+                    made = Watched(self._made(self.around), told=self._told)
+                except Exception as error:
+                    if (own := self._wants(error)) is not None:
                         raise own from error
                     raise
+                self._was_made = True
+                return made
         except Exception as error:
             raised = error.__cause__ if isinstance(error, ModelLacks) else error
             assert raised is not None
             why = explained(raised) if out_of_memory(raised) else said(raised, self.path)
             raise ConstructorRaised(why) from error
+
+    def _wants(self, error: Exception) -> ModelLacks | None:
+        """Return what a constructor wants of its own model, if it raised for the harness's."""
+        if self.around.own is None:
+            return None
+        if isinstance(error, AttributeError | KeyError):
+            return lacking(self._made, self.around, error)
+        # What it took once, it does not refuse for what it is.
+        machine = way_out(error, self.cls.__module__, self.path)
+        if self._was_made or machine is not None or not refused(error, self.path):
+            return None
+        return Unsuited("what it does not take")
 
     def _made(self, around: Surroundings) -> Any:  # noqa: ANN401 - the plugin's class
         with_renderer = (around.config, around.renderer)
