@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -30,7 +31,7 @@ from conformance.io_processor.traffic import Asked, Do, History, Move, Played, p
 from conformance.io_processor.watched import Watched
 from conformance.plugin.files import source_of
 from conformance.plugin.missing import ModelLacks, Unsuited, refused, way_out
-from conformance.watching.comparison import Place, unsteady
+from conformance.watching.comparison import Place, reordered, unsteady
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.watching.raised import said
 from conformance.worker.limits import explained, out_of_memory
@@ -40,6 +41,13 @@ ALONE = History((Asked(0, "id-0"),), (Move(Do.ARRIVE, 0),))
 
 #: How often the same request is served to find what differs from one time to the next.
 TIMES = 3
+
+#: How often, where it becomes many prompts: only then may a plugin have threads of its own at work,
+#: of which now one and now another is ready first.
+AGAIN = 10
+
+#: Seconds between two changes of threads, for whatever depends on when they are to come to light.
+SWITCH = 1e-6
 
 
 class ConstructorRaised(Exception):
@@ -61,6 +69,8 @@ class Bench:
     hidden: frozenset[Place] = frozenset()  #: what differs from one time to the next anyway
     _alone: dict[tuple[int, str, str, bool], Answer] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
+    #: Whether some answer has the same values each time, in another order.
+    reordered: bool = False
     _was_made: bool = False  #: an instance, once
     #: The model's configuration before there was an instance.
     configured: dict[str, str] = attrs.field(init=False)
@@ -208,15 +218,31 @@ class Bench:
     def unsteady(self) -> frozenset[Place]:
         """Return the places of answers that differ from one time to the next."""
         if self._unsteady is None:
+            few = range(min(len(self.stock.valid), TIMES))
+            many = [index for index in self.stock.several()[-TIMES:] if index not in few]
             found: frozenset[Place] = frozenset()
-            for index in range(min(len(self.stock.valid), TIMES)):
-                answers = [self.alone(index, "id-0")]
-                history = attrs.evolve(ALONE, asked=(Asked(index, "id-0"),))
-                answers += [self.play(history).answers[0] for _ in range(TIMES - 1)]
+            for index in (*few, *many):
+                answers = [
+                    self.alone(index, "id-0"),
+                    *self._again(index, AGAIN if index in many else TIMES),
+                ]
                 if all(answer.kind is Kind.ANSWERED for answer in answers):
-                    found |= unsteady(answer.data for answer in answers)
+                    data = [answer.data for answer in answers]
+                    found |= (differs := unsteady(data))
+                    self.reordered |= bool(differs) and reordered(data)
             self._unsteady = found
         return self._unsteady
+
+    def _again(self, index: int, times: int) -> list[Answer]:
+        """Return the answers to a request that is alone, asked so many times."""
+        history = attrs.evolve(ALONE, asked=(Asked(index, "id-0"),))
+        answers = [self.play(history).answers[0] for _ in range(times - 1)]
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH)
+        try:
+            return answers + [self.play(history).answers[0] for _ in range(times - 1)]
+        finally:
+            sys.setswitchinterval(before)
 
     def named(self) -> frozenset[Place]:
         """Return the places of answers that differ with the id of their request."""
