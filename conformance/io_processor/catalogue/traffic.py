@@ -167,7 +167,8 @@ RULES = section(
         title="Refused, failed and cancelled requests are forgotten",
         statement=(
             "After ten thousand requests that were refused, or never came to post_process, the "
-            "plugin holds no more than a bounded number of them, or those of a bounded time."
+            "plugin holds no more than a bounded number of them, or those of a bounded time, and "
+            "takes new ones."
         ),
         sources=(_UNFINISHED, _GROWS),
         hint="Keep nothing between pre_process and post_process, or bound it: nobody tells the "
