@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 from vllm.pooling_params import PoolingParams
 
-from conformance.counterexample.io_engine_player import own_pooler
+from conformance.counterexample.io_engine_player import own_pooler, settings_of
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
     DATA,
@@ -72,12 +72,12 @@ class Bench:
     #: Whether some answer has the same values each time, in another order.
     reordered: bool = False
     _was_made: bool = False  #: an instance, once
-    #: The model's configuration before there was an instance.
+    #: The configuration before there was an instance.
     configured: dict[str, str] = attrs.field(init=False)
 
     @configured.default
     def _as_it_is(self) -> dict[str, str]:
-        return described(self.around)
+        return settings_of(self.around.config)
 
     @classmethod
     def open(cls, plugin: type[Any], generation: str, model: str, seed: int) -> Bench:
@@ -252,14 +252,3 @@ class Bench:
             if all(answer.kind is Kind.ANSWERED for answer in answers):
                 found |= unsteady(answer.data for answer in answers)
         return found
-
-
-def described(around: Surroundings) -> dict[str, str]:
-    """Return the plain values of the model's configuration, and of its checkpoint's."""
-    config = around.config.model_config
-    checkpoint = {f"hf_config.{name}": value for name, value in config.hf_config.to_dict().items()}
-    return {
-        name: repr(value)
-        for name, value in {**vars(config), **checkpoint}.items()
-        if isinstance(value, str | int | float | bool | dict | list | tuple | None)
-    }
