@@ -176,8 +176,8 @@ def _twins(
             continue
         made = [_prompts(bench, data) for data in pair]
         # Who answers both alike may take one for the other.
-        answers = [answer.data for _, answer in made if answer]
-        if len(answers) == len(pair) and difference(*answers):
+        answers = [answer for _, answer in made if answer]
+        if len(answers) == len(pair) and _apart(*answers):
             seen.add(kind)
             places = []
             for data, (count, _) in zip(pair, made, strict=True):
@@ -188,6 +188,11 @@ def _twins(
                     counts.append(count)
                 places.append(known[0] if known else len(valid) - 1)
             yield places[0], places[1]
+
+
+def _apart(one: Answer, other: Answer) -> bool:
+    """Tell whether two requests are not served alike."""
+    return bool(difference(one.data, other.data)) or one.salts != other.salts
 
 
 def _named(

@@ -40,7 +40,8 @@ RULES = section(
         title="A request does not depend on those before it",
         statement="Requests that are served one after the other each get what they get alone.",
         sources=(changes(_INSTANCE),),
-        hint="Look for attributes that pre_process changes and nobody resets.",
+        hint="Look for attributes that pre_process changes and nobody resets, and for caches whose "
+        "key leaves something out, such as the cache salt.",
     ),
     Rule(
         id="IO-27",
