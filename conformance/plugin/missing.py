@@ -192,11 +192,17 @@ def _variable(error: BaseException, _: str, source: str | None) -> str | None:
     if isinstance(error, KeyError) and error.args and _raised_by_environment(error):
         return f"set the environment variable {error.args[0]}"
     files = {at.tb_frame.f_code.co_filename for at in _frames(error, source)}
-    texts = _texts({*files, *([source] if source else ())})
-    for word in _VARIABLE.findall(f"{error} {_line(error, source)}"):
-        if word not in os.environ and word in texts:
-            return f"set the environment variable {word}"
-    return None
+    all_files = {*files, *([source] if source else ())}
+    texts = _texts(all_files)
+    words = [
+        word
+        for word in _VARIABLE.findall(f"{error} {_line(error, source)}")
+        if word not in os.environ and word in texts
+    ]
+    # Other words in capitals may be values that it knows, most of all those without an underscore.
+    asked = _texts(all_files, asked=True)
+    named = [word for word in words if word in asked] or [word for word in words if "_" in word]
+    return f"set the environment variable {named[0]}" if named else None
 
 
 def names(error: BaseException, name: str) -> bool:
