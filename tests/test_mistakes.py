@@ -286,6 +286,12 @@ WANTED = {
         + "import os\nif not os.getenv('NO_SUCH_PATH'): raise ValueError('no folder is set')\n"
         + "class Plugin(IOProcessor): ...\n"
     ),
+    "or MEAN; no NO_SUCH_PATH (plugin.py:4): set the environment variable NO_SUCH_PATH": (
+        IO_HEAD
+        + "import os\nKINDS, PATH = ('LAST', 'MEAN'), os.environ.get('NO_SUCH_PATH')\n"
+        + "if not PATH: raise ValueError('LAST or MEAN; no NO_SUCH_PATH')\n"
+        + "class Plugin(IOProcessor): ...\n"
+    ),
     "have /no/such/weights.bin there": (
         IO_HEAD + "open('/no/such/weights.bin')\nclass Plugin(IOProcessor): ...\n"
     ),

@@ -207,6 +207,7 @@ def test_what_packages_do_to_themselves_is_not_seen(monkeypatch: pytest.MonkeyPa
 HARMS = {
     "torch.manual_seed(0)": "making an instance seeds the global generator of torch anew",
     "torch.set_default_device('meta')": "torch.get_default_device(): meta instead of cpu",
+    "sys.setrecursionlimit(100_000)": "sys.getrecursionlimit(): 100000 instead of",
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)": "takes SIGTERM from the handler",
     "signal.signal(signal.SIGINT, lambda *_: None)": "takes SIGINT from the handler",
     "threading.Thread(target=threading.Event().wait, name='poller').start()": (
@@ -218,6 +219,7 @@ HARMS = {
 HARMLESS = {
     "torch.rand(3)": "draws from the global generator of torch",
     "old = signal.signal(signal.SIGTERM, lambda *a: old(*a))": "which hands on",
+    "sys.setrecursionlimit(20_000)": "sys.getrecursionlimit(): 20000 instead of",
     "torch.set_num_threads(1 + torch.get_num_threads())": "torch.get_num_threads()",
     "torch.Generator().manual_seed(0)": None,
     "state = torch.get_rng_state(); torch.manual_seed(0); torch.set_rng_state(state)": None,
@@ -230,7 +232,7 @@ HARMLESS = {
     "subprocess.run(['true'])": None,
 }
 SOURCE = """\
-import multiprocessing, os, random, signal, subprocess, threading, time
+import multiprocessing, os, random, signal, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np, torch
 POOL = ThreadPoolExecutor(1)

@@ -294,6 +294,19 @@ def check_growth(
     return None
 
 
+def check_room(host: Host, data: list[Any], requests: int) -> str | None:
+    """A request is taken after so many that were only begun."""
+    go_through = rounds(host, data, [], answered=False)
+    for number in range(requests):
+        go_through(number)
+    try:
+        go_through(requests)
+    except Exception as error:
+        what = f"after {requests} requests that were only begun, the next one raised {error!r}"
+        return f"{what}\nexpected: it is taken"
+    return None
+
+
 def check_files(
     host: Host, data: list[Any], *, answered: bool = False, alike: bool = False
 ) -> str | None:

@@ -4,6 +4,7 @@
 The simulator of IO processors has the same ones as the programs of counterexamples.
 """
 
+import dataclasses
 import hashlib
 import runpy
 from collections.abc import Callable
@@ -80,3 +81,22 @@ class Noted(PoolingRequestOutput):
     @outputs.setter
     def outputs(self, value: Any) -> None:
         self.kept = value
+
+
+def settings_of(config: Any) -> dict[str, str]:
+    """Return the plain values of an engine's configuration: its model's, and all other parts'.
+
+    What is compiled is left out: layers of a model write down there that they exist.
+    """
+    model = config.model_config
+    parts = [("", vars(config)), ("", vars(model)), ("hf_config.", model.hf_config.to_dict())]
+    for name, part in (*vars(config).items(), *vars(model).items()):
+        if dataclasses.is_dataclass(part) and name not in ("model_config", "compilation_config"):
+            parts.append((f"{name}.", vars(part)))
+    kinds = (str, int, float, dict, list, tuple, type(None))
+    return {
+        prefix + name: repr(value)
+        for prefix, values in parts
+        for name, value in values.items()
+        if isinstance(value, kinds) and not name.startswith("_")
+    }

@@ -18,7 +18,7 @@ from vllm import PoolingParams, SamplingParams
 from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest, IOProcessorResponse
 from vllm.tasks import POOLING_TASKS
 
-from conformance.counterexample.io_engine_player import Noted
+from conformance.counterexample.io_engine_player import Noted, settings_of
 from conformance.counterexample.io_host_player import (
     Host,
     Refused,
@@ -36,13 +36,7 @@ from conformance.counterexample.process_player import changed_by
 
 def check_constructed(host: Host) -> str | None:
     """Two instances can be made, and the configuration stays as it is."""
-
-    def described() -> dict[str, str]:
-        kinds = (str, int, float, dict, list, type(None))
-        values = vars(host.config.model_config).items()
-        return {name: repr(value) for name, value in values if isinstance(value, kinds)}
-
-    before = described()
+    before = settings_of(host.config)
     for time in ("the first", "the second"):
         try:
             host.new()
@@ -50,10 +44,10 @@ def check_constructed(host: Host) -> str | None:
             traceback.print_exc()
             what = f"making {time} instance raised {type(error).__name__}: {error}"
             return f"{what}\nexpected: it raises nothing"
-    for name, value in described().items():
-        if value != before[name]:
+    for name, value in settings_of(host.config).items():
+        if value != before.get(name):
             what = f"the constructor changed {name} of the configuration: got {value}"
-            return f"{what}\nexpected: {before[name]}, as it was"
+            return f"{what}\nexpected: {before.get(name)}, as it was"
     return None
 
 

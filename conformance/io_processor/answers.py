@@ -39,6 +39,8 @@ class Answer:
     guessed: bool = False
     #: Whether nothing of the plugin was running when its time was over.
     slow: bool = False
+    #: Each cache salt with which a prompt of it came to the engine.
+    salts: tuple[str, ...] = ()
     #: What a model of the plugin says of the data.
     complaints: tuple[Complaint, ...] = ()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import Any
 import attrs
 from vllm.pooling_params import PoolingParams
 
-from conformance.counterexample.io_engine_player import own_pooler
+from conformance.counterexample.io_engine_player import own_pooler, settings_of
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
     DATA,
@@ -29,8 +30,8 @@ from conformance.io_processor.stock import Stock
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, play
 from conformance.io_processor.watched import Watched
 from conformance.plugin.files import source_of
-from conformance.plugin.missing import ModelLacks
-from conformance.watching.comparison import Place, unsteady
+from conformance.plugin.missing import ModelLacks, Unsuited, refused, way_out
+from conformance.watching.comparison import Place, reordered, unsteady
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
 from conformance.watching.raised import said
 from conformance.worker.limits import explained, out_of_memory
@@ -40,6 +41,13 @@ ALONE = History((Asked(0, "id-0"),), (Move(Do.ARRIVE, 0),))
 
 #: How often the same request is served to find what differs from one time to the next.
 TIMES = 3
+
+#: How often, where it becomes many prompts: only then may a plugin have threads of its own at work,
+#: of which now one and now another is ready first.
+AGAIN = 10
+
+#: Seconds between two changes of threads, for whatever depends on when they are to come to light.
+SWITCH = 1e-6
 
 
 class ConstructorRaised(Exception):
@@ -61,12 +69,15 @@ class Bench:
     hidden: frozenset[Place] = frozenset()  #: what differs from one time to the next anyway
     _alone: dict[tuple[int, str, str, bool], Answer] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
-    #: The model's configuration before there was an instance.
+    #: Whether some answer has the same values each time, in another order.
+    reordered: bool = False
+    _was_made: bool = False  #: an instance, once
+    #: The configuration before there was an instance.
     configured: dict[str, str] = attrs.field(init=False)
 
     @configured.default
     def _as_it_is(self) -> dict[str, str]:
-        return described(self.around)
+        return settings_of(self.around.config)
 
     @classmethod
     def open(cls, plugin: type[Any], generation: str, model: str, seed: int) -> Bench:
@@ -102,16 +113,30 @@ class Bench:
         try:
             with limited(CONSTRUCTOR_LIMIT), in_call("__init__"):
                 try:
-                    return Watched(self._made(self.around), told=self._told)
-                except (AttributeError, KeyError) as error:
-                    if (own := lacking(self._made, self.around, error)) is not None:
+                    made = Watched(self._made(self.around), told=self._told)
+                except Exception as error:
+                    if (own := self._wants(error)) is not None:
                         raise own from error
                     raise
+                self._was_made = True
+                return made
         except Exception as error:
             raised = error.__cause__ if isinstance(error, ModelLacks) else error
             assert raised is not None
             why = explained(raised) if out_of_memory(raised) else said(raised, self.path)
             raise ConstructorRaised(why) from error
+
+    def _wants(self, error: Exception) -> ModelLacks | None:
+        """Return what a constructor wants of its own model, if it raised for the harness's."""
+        if self.around.own is None:
+            return None
+        if isinstance(error, AttributeError | KeyError):
+            return lacking(self._made, self.around, error)
+        # What it took once, it does not refuse for what it is.
+        machine = way_out(error, self.cls.__module__, self.path)
+        if self._was_made or machine is not None or not refused(error, self.path):
+            return None
+        return Unsuited("what it does not take")
 
     def _made(self, around: Surroundings) -> Any:  # noqa: ANN401 - the plugin's class
         with_renderer = (around.config, around.renderer)
@@ -193,15 +218,31 @@ class Bench:
     def unsteady(self) -> frozenset[Place]:
         """Return the places of answers that differ from one time to the next."""
         if self._unsteady is None:
+            few = range(min(len(self.stock.valid), TIMES))
+            many = [index for index in self.stock.several()[-TIMES:] if index not in few]
             found: frozenset[Place] = frozenset()
-            for index in range(min(len(self.stock.valid), TIMES)):
-                answers = [self.alone(index, "id-0")]
-                history = attrs.evolve(ALONE, asked=(Asked(index, "id-0"),))
-                answers += [self.play(history).answers[0] for _ in range(TIMES - 1)]
+            for index in (*few, *many):
+                answers = [
+                    self.alone(index, "id-0"),
+                    *self._again(index, AGAIN if index in many else TIMES),
+                ]
                 if all(answer.kind is Kind.ANSWERED for answer in answers):
-                    found |= unsteady(answer.data for answer in answers)
+                    data = [answer.data for answer in answers]
+                    found |= (differs := unsteady(data))
+                    self.reordered |= bool(differs) and reordered(data)
             self._unsteady = found
         return self._unsteady
+
+    def _again(self, index: int, times: int) -> list[Answer]:
+        """Return the answers to a request that is alone, asked so many times."""
+        history = attrs.evolve(ALONE, asked=(Asked(index, "id-0"),))
+        answers = [self.play(history).answers[0] for _ in range(times - 1)]
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH)
+        try:
+            return answers + [self.play(history).answers[0] for _ in range(times - 1)]
+        finally:
+            sys.setswitchinterval(before)
 
     def named(self) -> frozenset[Place]:
         """Return the places of answers that differ with the id of their request."""
@@ -211,14 +252,3 @@ class Bench:
             if all(answer.kind is Kind.ANSWERED for answer in answers):
                 found |= unsteady(answer.data for answer in answers)
         return found
-
-
-def described(around: Surroundings) -> dict[str, str]:
-    """Return the plain values of the model's configuration, and of its checkpoint's."""
-    config = around.config.model_config
-    checkpoint = {f"hf_config.{name}": value for name, value in config.hf_config.to_dict().items()}
-    return {
-        name: repr(value)
-        for name, value in {**vars(config), **checkpoint}.items()
-        if isinstance(value, str | int | float | bool | dict | list | tuple | None)
-    }

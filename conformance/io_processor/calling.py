@@ -14,9 +14,10 @@ from typing import Any
 import vllm
 
 from conformance.checking import checks
+from conformance.counterexample.io_engine_player import settings_of
 from conformance.engine.entry_points import TRIED, synthetic_distribution
 from conformance.findings import Finding, failed, passed
-from conformance.io_processor.bench import Bench, ConstructorRaised, described
+from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
 from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
@@ -107,7 +108,7 @@ def constructor(trial: Trial) -> Finding:
         except ConstructorRaised as error:
             arguments = "vllm_config, renderer" if bench.generation == DATA else "vllm_config"
             return failed(f"{bench.cls.__name__}({arguments}) raised {error}{time}")
-    now = described(bench.around)
+    now = settings_of(bench.around.config)
     if changed := sorted(key for key, value in now.items() if bench.configured.get(key) != value):
         return failed(f"the constructor changed {', '.join(changed)} of the configuration")
     return passed(2, 2)

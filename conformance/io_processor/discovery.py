@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+import attrs
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import lookalikes
@@ -69,11 +70,14 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
     keys: tuple[str, ...] = ()
     refused: list[Any] = []
     furthest: tuple[Any, Answer] | None = None
+    complaint: tuple[Any, Answer] | None = None
     if section:
         given = _distinct(_drawn(section["valid"], bench.seed))
         keys = read_of(bench, given)
     else:
-        given, keys, refused, furthest = discover(bench)
+        tried = discover(bench)
+        given, keys, refused = tried.answered, tried.keys, tried.refused
+        furthest, complaint = tried.furthest, tried.complaint
     objects = [data for data in given if isinstance(data, dict)]
     others = chain.from_iterable(declared(bench.cls, data) for data in objects)
     keys = tuple(dict.fromkeys((*keys, *others)))
@@ -90,6 +94,7 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         twins=pairs,
         refused=tuple(refused),
         furthest=furthest and (furthest[0], furthest[1].describe()),
+        complaint=complaint and (complaint[0], complaint[1].describe()),
     )
 
 
@@ -176,8 +181,8 @@ def _twins(
             continue
         made = [_prompts(bench, data) for data in pair]
         # Who answers both alike may take one for the other.
-        answers = [answer.data for _, answer in made if answer]
-        if len(answers) == len(pair) and difference(*answers):
+        answers = [answer for _, answer in made if answer]
+        if len(answers) == len(pair) and _apart(*answers):
             seen.add(kind)
             places = []
             for data, (count, _) in zip(pair, made, strict=True):
@@ -188,6 +193,11 @@ def _twins(
                     counts.append(count)
                 places.append(known[0] if known else len(valid) - 1)
             yield places[0], places[1]
+
+
+def _apart(one: Answer, other: Answer) -> bool:
+    """Tell whether two requests are not served alike."""
+    return bool(difference(one.data, other.data)) or one.salts != other.salts
 
 
 def _named(
@@ -224,16 +234,21 @@ def _prompts(bench: Bench, data: Any) -> tuple[int, Answer | None]:  # noqa: ANN
     return waits[0] if waits else 0, answer if answer.kind is Kind.ANSWERED else None
 
 
-def discover(
-    bench: Bench,
-) -> tuple[list[Any], tuple[str, ...], list[Any], tuple[Any, Answer] | None]:
-    """Look for data that the plugin answers, by what it reads and what it complains about.
+@attrs.frozen
+class Tried:
+    """What came of looking for data that a plugin answers."""
 
-    Returns:
-        Two data that it answers, or none; the keys that it read; a few data that it refused; and
-        where it answered none, what came of those that got furthest.
+    answered: list[Any]  #: two, or none
+    keys: tuple[str, ...]  #: that it read
+    refused: list[Any] = attrs.field(factory=list)  #: a few
+    #: Where it answered none: what came of the data that got furthest, and of those of most keys
+    #: that it refused as it read them.
+    furthest: tuple[Any, Answer] | None = None
+    complaint: tuple[Any, Answer] | None = None
 
-    """
+
+def discover(bench: Bench) -> Tried:
+    """Look for data that the plugin answers, by what it reads and what it complains about."""
     keys: list[str] = []
     mentioned: dict[str, None] = {}  # by what it says as it refuses, where it copied the data
     # Nothing tells as much as what is looked for in an empty object.  Beside each candidate is how
@@ -243,6 +258,7 @@ def discover(
     seen: list[Any] = []
     refused: list[Any] = []
     furthest: tuple[Any, Answer] | None = None
+    complaint: tuple[dict[str, Any], Answer] | None = None
     for _ in range(ATTEMPTS):
         if not candidates:
             break
@@ -255,18 +271,22 @@ def discover(
         answer = bench.try_online(watching).answers[0]
         if answer.kind is Kind.ANSWERED and data != {}:
             keys.extend(key for key in dict.fromkeys(read) if key not in keys)
-            return [data, *_another(bench, data)], tuple(keys), refused, None
+            return Tried([data, *_another(bench, data)], tuple(keys), refused)
         # What vLLM refuses has got past every hook that comes before it.
         if answer.call not in _READING and (not furthest or (furthest[1].call and not answer.call)):
             furthest = data, answer
         if answer.kind is Kind.REFUSED and len(refused) < REFUSED:
             refused.append(data)
         known, looked = data if isinstance(data, dict) else {}, len(read)
+        complaint = _complaint(known, answer, complaint)
         new = (*read, *missing(answer.complaints))
-        keys.extend(key for key in dict.fromkeys(new) if key not in keys)
+        found = [key for key in dict.fromkeys(new) if key not in keys]
+        keys.extend(found)
         # What was looked for comes before what the message may only mention; behind a key that
         # keeps the others from being looked for, as one around them, nothing is near.
-        more = [(each, looked) for each in _filled(known, keys)]
+        # Where other keys are refused, it takes none but those that it looks for.
+        alone = _filled({}, found) if known else []
+        more = [(each, looked) for each in (*alone, *_filled(known, keys))]
         candidates.extend(more) if looked < before else candidates.extendleft(reversed(more))
         if answer.kind is Kind.REFUSED and not seen[1:]:
             mentioned |= dict.fromkeys(_QUOTED_KEY.findall(answer.error))
@@ -275,9 +295,17 @@ def discover(
         if isinstance(data, dict) and answer.complaints:
             candidates.appendleft((mended(data, answer.complaints), looked))
     if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
-        return [{}], tuple(keys), [], None
+        return Tried([{}], tuple(keys))
     # Without one that is answered nobody knows whether that was why.
-    return [], tuple(keys or mentioned), [], furthest
+    return Tried([], tuple(keys or mentioned), furthest=furthest, complaint=complaint)
+
+
+def _complaint(
+    data: dict[str, Any], answer: Answer, before: tuple[dict[str, Any], Answer] | None
+) -> tuple[dict[str, Any], Answer] | None:
+    """Return which refusal of data as they were read tells more: the one before, or this one."""
+    more = answer.call in _READING and (before is None or len(data) >= len(before[0]))
+    return (data, answer) if more else before
 
 
 def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:

@@ -55,6 +55,8 @@ class ScriptedEngine:
     #: How many prompts of each request were taken, and how many of their generators are closed.
     taken: dict[int, int] = attrs.field(factory=dict)
     closed: dict[int, int] = attrs.field(factory=dict)
+    #: With which cache salts prompts of each request came.
+    salts: dict[int, list[str]] = attrs.field(factory=dict)
 
     @property
     def model_config(self) -> Any:  # noqa: ANN401 - vLLM's ModelConfig
@@ -83,6 +85,8 @@ class ScriptedEngine:
         request = serving.get(0)
         index = self.taken.get(request, 0)
         self.taken[request] = index + 1
+        if isinstance(prompt, dict) and (salt := prompt.get("cache_salt")) is not None:
+            self.salts.setdefault(request, []).append(str(salt))
         entry = Pending(request, index, asyncio.get_running_loop().create_future())
         self.pending.append(entry)
         try:

@@ -13,7 +13,7 @@ import attrs
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor import traffic
-from conformance.io_processor.answers import Kind
+from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.classics import classics
@@ -218,9 +218,32 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
             what = f"was answered {found}"
         elif got.request_id != wanted.request_id:
             what = f"was answered as request {got.request_id!r}; alone, as {wanted.request_id!r}"
+        else:
+            what = _salted(bench, history, request, got, wanted)
         if what:
             name = letter(request)
             return Broken(history, played, request, f"request {name} {what}", awaited)
+    return None
+
+
+def _salted(
+    bench: Bench, history: History, request: int, got: Answer, wanted: Answer
+) -> str | None:
+    """Say that a request came to the engine with the salt of another one, or return None.
+
+    Salts that are counted, or drawn, are nobody's.
+    """
+    own = set(wanted.salts)
+    for number, asked in enumerate(history.asked if got.salts else ()):
+        if number == request or not asked.valid:
+            continue
+        others = set(bench.alone(asked.data, asked.id).salts)
+        if not own & others and (taken := others.intersection(got.salts)):
+            alone = f"with {min(own)!r}" if own else "without one"
+            return (
+                f"came to the engine with the cache_salt {min(taken)!r} of request "
+                f"{letter(number)}; alone, {alone}"
+            )
     return None
 
 

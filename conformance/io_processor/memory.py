@@ -6,54 +6,33 @@ Of a plugin that takes its time there are fewer, and of one that holds the same 
 
 from __future__ import annotations
 
-import copy
-import gc
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import attrs
-import torch
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.direct import prepared
-from conformance.io_processor.parameters import asks
-from conformance.io_processor.prompts import parsed
-from conformance.io_processor.stock import Path, changed, places, without
+from conformance.io_processor.loads import KEPT, Load, Refused, refused
 from conformance.io_processor.trial import ENDURES, Trial
 from conformance.io_processor.watched import Watched
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from conformance.watching import raised
 from conformance.watching.endless import endless, taking
-from conformance.watching.interruption import limited, progressed
+from conformance.watching.interruption import PluginExited, PluginHung
 from conformance.watching.later import ahead
-from conformance.watching.leaks import (
-    FLAT,
-    LONGEST,
-    STRAIGHT,
-    Given,
-    Spent,
-    flat,
-    growing,
-    kept,
-    more_files,
-    names_of_files,
-    open_files,
-    size_of,
-)
+from conformance.watching.leaks import FLAT, LONGEST, STRAIGHT, Spent, flat, growing, kept
 
 REQUESTS = {Budget.QUICK: FLAT, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 
 #: Of those that are refused, fewer tell: they leave nothing, or something each.
 REFUSED = 2_000
 
-#: Seconds of work, and of waiting, that the requests of one measurement may take, and how many
-#: there are at the least.
-SECONDS, FEWEST = 1.0, 2
+#: Seconds of work, and of waiting, that the requests of one measurement may take.
+SECONDS = 1.0
 
 #: How often the plugin is measured, with no request in it.
 MEASUREMENTS = 5
@@ -78,10 +57,6 @@ FURTHER, REMAINS = 500, 0.25
 #: Requests a second by which messages tell how much that is.
 BUSY = 100
 
-#: Of how many answered requests a plugin may still hold something, or have a file open; after how
-#: many requests files are counted: a process may have a thousand.
-KEPT, COUNTED = 16, 100
-
 NAMES = ("data", "output")
 
 
@@ -91,7 +66,7 @@ def forgets(trial: Trial) -> Finding:
     found = _look(trial, answered=True)
     if found.verdict is not Verdict.PASS:
         return found
-    load = _Load(trial.bench, trial.bench.make(), answered=True, unlike=True)
+    load = Load(trial.bench, trial.bench.make(), answered=True, unlike=True)
     sizes: list[int] = []
     for _ in range(MEASUREMENTS):
         load.serve(UNLIKE, SECONDS)
@@ -109,16 +84,16 @@ def abandons(trial: Trial) -> Finding:
     """What is held of requests that never came to ``post_process`` is bounded."""
     found = _look(trial, answered=False)
     # What is kept by their ids may be bounded, and what is kept of one id not.
-    found = _also(trial, found, partial(_Load, answered=False, unlike=True, alike=True))
+    found = _also(trial, found, partial(Load, answered=False, unlike=True, alike=True))
     if found.verdict is not Verdict.PASS:
         return found
     if trial.find(ENDURES).verdict is Verdict.FAIL:
         return waiting(ENDURES)  # what is refused may end this process
-    refused = _refused(trial.bench)
-    return _also(trial, found, partial(_Refused, refused=refused)) if refused else found
+    spoilt = refused(trial.bench)
+    return _also(trial, found, partial(Refused, refused=spoilt)) if spoilt else found
 
 
-def _also(trial: Trial, found: Finding, load: Callable[[Bench, Watched], _Load]) -> Finding:
+def _also(trial: Trial, found: Finding, load: Callable[[Bench, Watched], Load]) -> Finding:
     """Judge by other requests as well, where those so far show no fault."""
     if found.verdict is not Verdict.PASS:
         return found
@@ -142,12 +117,44 @@ def by_number(trial: Trial) -> Finding:
 
 
 def _look(trial: Trial, *, answered: bool) -> Finding:
-    load = _Load(trial.bench, trial.bench.make(), answered=answered, unlike=not answered)
+    load = Load(trial.bench, trial.bench.make(), answered=answered, unlike=not answered)
     most = REQUESTS[trial.budget]
     return _judged(load, most=most, first=most if trial.budget is Budget.DEEP else FLAT)
 
 
-def _judged(load: _Load, *, most: int, first: int) -> Finding:
+def _judged(load: Load, *, most: int, first: int) -> Finding:
+    """Judge what is left of requests, or that no more are taken after so many."""
+    try:
+        return _measured(load, most=most, first=first)
+    except (PluginHung, PluginExited):
+        raise
+    except Exception as error:
+        if load.case["answered"] or not load.taken_anew():
+            raise
+        before = load.served - 1
+        if _taken_later(load):
+            return passed(before, before)
+        which, why = load.which.replace(" that", ", which"), raised.said(error, load.bench.path)
+        return failed(
+            f"after {before} {which}, a valid request with an id of its own raised {why}; a new "
+            "instance takes it",
+            before,
+            case={**load.case, "room": before},
+        )
+
+
+def _taken_later(load: Load) -> bool:
+    """Tell whether an instance that takes no more requests does so after a time."""
+    with ahead(load.plugin.plugin) as clock:
+        for seconds in LATER:
+            clock.seconds += seconds
+            with suppress(Exception):
+                load.serve(1, SECONDS)
+                return True
+    return False
+
+
+def _measured(load: Load, *, most: int, first: int) -> Finding:
     each, sizes = _sizes(load, first)
     if first < most and load.served >= first and not flat(sizes):
         each, sizes = _sizes(load, most)
@@ -181,7 +188,7 @@ def _judged(load: _Load, *, most: int, first: int) -> Finding:
     return passed(load.served, load.served)
 
 
-def _forgotten_after(load: _Load) -> int | None:
+def _forgotten_after(load: Load) -> int | None:
     """Return after how many seconds what a plugin holds is gone, or None where it stays."""
     with ahead(load.plugin.plugin) as clock:
         load.serve(SOME, LONGEST)
@@ -199,7 +206,7 @@ def _forgotten_after(load: _Load) -> int | None:
     return None
 
 
-def _sizes(load: _Load, most: int) -> tuple[int, list[int]]:
+def _sizes(load: Load, most: int) -> tuple[int, list[int]]:
     """Serve so many requests in parts; return how many are in each, and what was held after it."""
     each = load.serve(most // MEASUREMENTS, SECONDS)
     sizes = [load.size()]
@@ -209,7 +216,7 @@ def _sizes(load: _Load, most: int) -> tuple[int, list[int]]:
     return each, sizes
 
 
-def _endless(load: _Load) -> str | None:
+def _endless(load: Load) -> str | None:
     """Say what of a plugin that takes its time has no end, as far as a few requests tell."""
 
     def serve() -> int:
@@ -221,7 +228,7 @@ def _endless(load: _Load) -> str | None:
         return None
 
 
-def _keeps_growing(load: _Load, most: int) -> bool:
+def _keeps_growing(load: Load, most: int) -> bool:
     """Tell whether a plugin that grew still does after many more requests.
 
     By then it holds so much that the process is looked at, and not every object.  One that takes
@@ -238,157 +245,3 @@ def _keeps_growing(load: _Load, most: int) -> bool:
             return False
         blocks = now
     return True
-
-
-class _Load:
-    """Requests for one instance, no two with the same id, unless they are alike.
-
-    Args:
-        bench: what requests are made of.
-        plugin: the instance.
-        answered: whether they are answered, and not only begun.
-        unlike: whether each has a text of its own, if the data have any.
-        alike: whether all have one id, as a client may give each of its requests.
-
-    """
-
-    def __init__(
-        self, bench: Bench, plugin: Watched, *, answered: bool, unlike: bool, alike: bool = False
-    ) -> None:
-        self.which = "answered requests" if answered else "abandoned requests"
-        self.case = {"answered": answered}
-        if alike:
-            self.which += " that all had one id"
-            self.case["alike"] = True
-        self.plugin = plugin
-        self.served = self.left_open = 0
-        self.open_files: str | None = None
-        self.given: list[Given] = []
-        self._bench = bench
-        self._answered, self._unlike = answered, unlike
-        valid = bench.stock.valid[: max(2, bench.stock.given)]
-        self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
-        # A plugin may compare what comes back with what it has sent: where that is never the same,
-        # as with a nonce, no output of before will do.
-        self._anew = answered and any(
-            [each.prompt_token_ids for each in outputs]
-            != [each.prompt_token_ids for each in prepared(bench.make(), bench, data, "id-0")]
-            for data, outputs in self._templates
-        )
-        self._places = [_telling(bench, data) for data in valid]
-        self._open, self._files = open_files(), names_of_files()
-        self.blocks_before = self.blocks()
-
-    def serve(self, most: int, seconds: float) -> int:
-        """Serve so many requests, or as many as there is time for; return how many."""
-        spent = Spent()
-        for count in range(1, most + 1):
-            with limited():
-                self._serve_one()
-            progressed()  # many requests take longer than anything else does
-            if self.served % COUNTED == 0 and self._left() > KEPT:
-                gc.collect()  # what is in cycles is closed when they are
-                if (left := self._left()) > KEPT:
-                    self.left_open = left
-                    self.open_files = more_files(left, self._files)
-                    return count
-            if count >= FEWEST and spent.beyond(seconds, seconds):
-                return count
-        return most
-
-    def _left(self) -> int:
-        return open_files() - self._open
-
-    def size(self) -> int:
-        """Return how many bytes the plugin holds."""
-        self.plugin.forget()
-        return size_of(self.plugin.plugin)
-
-    def blocks(self) -> int:
-        """Return how many objects the process has, without those that the harness keeps."""
-        self.given.clear()
-        self.plugin.forget()
-        gc.collect()
-        return sys.getallocatedblocks()
-
-    def _serve_one(self) -> None:
-        bench, plugin = self._bench, self.plugin
-        kind = self.served % len(self._templates)
-        data, outputs = self._templates[kind]
-        request_id = "id-0" if "alike" in self.case else f"id-{self.served}"
-        mine, place = copy.deepcopy(data), self._places[kind] if self._unlike else None
-        if place is not None:
-            mine = changed(mine, place[0], f"{place[1]} {self.served}")
-        self.served += 1
-        if self._anew or (place is not None and self._answered):
-            fresh = prepared(plugin, bench, mine, request_id)
-        else:
-            try:
-                plugin.pre_process(prompt=parsed(plugin, bench, mine), request_id=request_id)
-            except Exception:
-                if "alike" in self.case:
-                    return  # it refuses an id that is in use
-                raise
-            asks(plugin, bench)()
-            fresh = [copy.copy(output) for output in outputs]
-            for index, output in enumerate(fresh):
-                output.request_id = f"{request_id}-{index}"
-        if self._answered:
-            with torch.inference_mode():
-                plugin.post_process(fresh, request_id=request_id)
-        if isinstance(mine, dict | list):  # a string may be anybody's
-            self.given.append((mine, fresh[0]))
-
-
-class _Refused(_Load):
-    """Requests that are refused, none of them the same as another."""
-
-    def __init__(self, bench: Bench, plugin: Watched, refused: list[dict[str, Any]]) -> None:
-        super().__init__(bench, plugin, answered=False, unlike=True)
-        self.which = "refused requests"
-        self._spoilt = refused
-
-    def _serve_one(self) -> None:
-        data = self._spoilt[self.served % len(self._spoilt)]
-        self.served += 1
-        with suppress(Exception):
-            _begun(self._bench, self.plugin, {**data, "number": f"{self.served}"})
-
-
-def _refused(bench: Bench) -> list[dict[str, Any]]:
-    """Return objects that are refused, with something else in them or not."""
-    valid = bench.stock.valid[: bench.stock.given]
-    spoilt = [
-        spoil(data, place)
-        for data in valid[:1]
-        for place, _ in places(data)
-        if place and isinstance(place[-1], str)
-        for spoil in (without, lambda data, place: changed(data, place, None))
-    ]
-    found: list[dict[str, Any]] = []
-    for data in (*spoilt, *bench.stock.invalid):
-        if isinstance(data, dict):
-            try:
-                _begun(bench, bench.make(), {**data, "number": "0"})
-            except Exception:  # noqa: BLE001 - as a plugin refuses
-                found.append(data)
-    return found
-
-
-def _begun(bench: Bench, plugin: Watched, data: object) -> None:
-    plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0")
-
-
-def _telling(bench: Bench, data: object) -> tuple[Path, str] | None:
-    """Return a text in the data that may also end in a number, or None."""
-    number = max(REQUESTS.values())
-    for place, value in places(data):
-        if isinstance(value, str):
-            plugin = bench.make()
-            try:
-                made = parsed(plugin, bench, changed(data, place, f"{value} {number}"))
-                plugin.pre_process(prompt=made, request_id="id-0")
-            except Exception:  # noqa: BLE001, S112 - it may not
-                continue
-            return place, value
-    return None

@@ -228,7 +228,8 @@ def steady(trial: Trial) -> Finding:
     if places := bench.unsteady():
         where = ", ".join("".join(f"[{part}]" for part in place) or "the answer" for place in
                           sorted(places)[:3])  # fmt: skip
-        return failed(f"the same request, asked again, got another answer at {where}")
+        other = "the same values in another order" if bench.reordered else "another answer"
+        return failed(f"the same request, asked again, got {other} at {where}")
     return passed(bench.stock.given, bench.stock.given)
 
 

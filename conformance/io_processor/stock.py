@@ -33,6 +33,8 @@ class Stock:
     refused: tuple[Any, ...] = ()
     #: The data that got furthest, where none was answered, and what came of them.
     furthest: tuple[Any, str] | None = None
+    #: The data of most keys that were refused as they were read, where none got any further.
+    complaint: tuple[Any, str] | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""

@@ -323,7 +323,8 @@ class _Play:
                 return of_error(error, "")
             return self.plugin.answer(error)
         received = task.result()
-        return Answer(Kind.ANSWERED, received.data, request_id=received.request_id)
+        salts = tuple(self.engine.salts.get(request, ()))
+        return Answer(Kind.ANSWERED, received.data, request_id=received.request_id, salts=salts)
 
 
 def play(

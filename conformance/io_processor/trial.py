@@ -244,6 +244,8 @@ class Trial(Judging):
             if need := self.questions.needs(self.bench, data):
                 return f"{need}, such as\n{discovery.starter((), taken=data, model=True)}"
             saw += f"; {shortened(data)} {ended}"
+        elif stock.complaint is not None:
+            saw += f"; {shortened(stock.complaint[0])} {stock.complaint[1]}"
         return f"nobody knows what the plugin takes ({saw}); give a profile such as\n" + (
             discovery.starter(stock.keys)
         )

@@ -62,6 +62,10 @@ class ModelLacks(Exception):
     """
 
 
+class Unsuited(ModelLacks):
+    """A constructor refuses a model, or an engine, that is not of the plugin's own choice."""
+
+
 def way_out(error: BaseException, module: str, source: str | None) -> str | None:
     """Return what to do on this machine so that an error does not come, or None."""
     for cause in chain(error):
@@ -188,11 +192,17 @@ def _variable(error: BaseException, _: str, source: str | None) -> str | None:
     if isinstance(error, KeyError) and error.args and _raised_by_environment(error):
         return f"set the environment variable {error.args[0]}"
     files = {at.tb_frame.f_code.co_filename for at in _frames(error, source)}
-    texts = _texts({*files, *([source] if source else ())})
-    for word in _VARIABLE.findall(f"{error} {_line(error, source)}"):
-        if word not in os.environ and word in texts:
-            return f"set the environment variable {word}"
-    return None
+    all_files = {*files, *([source] if source else ())}
+    texts = _texts(all_files)
+    words = [
+        word
+        for word in _VARIABLE.findall(f"{error} {_line(error, source)}")
+        if word not in os.environ and word in texts
+    ]
+    # Other words in capitals may be values that it knows, most of all those without an underscore.
+    asked = _texts(all_files, asked=True)
+    named = [word for word in words if word in asked] or [word for word in words if "_" in word]
+    return f"set the environment variable {named[0]}" if named else None
 
 
 def names(error: BaseException, name: str) -> bool:
@@ -339,6 +349,29 @@ def _unnamed(error: ImportError, module: str, source: str | None) -> str | None:
 def _raised_by_plugin(error: BaseException, source: str | None) -> bool:
     """Tell whether a plugin itself raised an error, and not what it imports."""
     return any(at is _last(error) for at in _frames(error, source))
+
+
+def refused(error: BaseException, source: str | None) -> bool:
+    """Tell whether a plugin itself refuses something: by a ``raise`` that depends on it.
+
+    One that stands in a function by itself says that there is nothing it would take.
+    """
+    own = [at for at in _frames(error, source) if at is _last(error)]
+    if not own or isinstance(error, NotImplementedError):
+        return False
+    code = own[0].tb_frame.f_code
+    try:
+        tree = ast.parse(Path(code.co_filename).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return False
+    functions = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name
+    ]
+    at = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+    here = [node for node in at if node.lineno <= own[0].tb_lineno <= (node.end_lineno or 0)]
+    return bool(here) and not any(node in function.body for function in functions for node in here)
 
 
 def _distribution(top: str) -> str:

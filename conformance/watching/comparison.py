@@ -138,6 +138,23 @@ def unsteady(answers: Iterable[Any]) -> frozenset[Place]:
     )
 
 
+def reordered(answers: Iterable[Any]) -> bool:
+    """Tell whether several answers have the same values, and not all of them in one order."""
+    first, *others = (_values(answer) for answer in answers)
+    return all(sorted(other) == sorted(first) for other in others) and any(
+        other != first for other in others
+    )
+
+
+def _values(answer: object) -> list[str]:
+    """Return the values in an answer as texts, with as many digits as chance leaves alone."""
+    if isinstance(answer, dict):
+        return [text for value in answer.values() for text in _values(value)]
+    if isinstance(answer, list):
+        return [text for value in answer for text in _values(value)]
+    return [f"{answer:.3g}" if isinstance(answer, float) else repr(answer)]
+
+
 _Located = tuple[tuple[str | int, ...], Any, Any]
 
 

@@ -216,6 +216,10 @@ _SHARED_SETTINGS = frozenset(
     )
 )
 
+#: The limit of Python, and how far it may be raised.  Before 3.12 it is all that keeps what is
+#: nested that deep, as a client's body may be, from overflowing the stack, which ends the process.
+_RECURSION, DEEPEST = "sys.getrecursionlimit()", 50_000
+
 
 def sentence(effect: Effect) -> str:
     """Say what harms others."""
@@ -228,4 +232,6 @@ def harmful(effect: Effect) -> bool:
     """Tell whether others get other answers for it, or the engine no longer ends."""
     if effect.kind is Kind.SETTING:
         return effect.name in _SHARED_SETTINGS
+    if effect.name == _RECURSION:
+        return int(effect.after or 0) > DEEPEST
     return effect.kind is Kind.SIGNAL and effect.name in ENDED_BY

@@ -67,15 +67,17 @@ def leaves_others_alone(
         statement=(
             "Importing the module and making instances seeds no global generator of random "
             "numbers, leaves torch's default dtype and device as they are and its deterministic "
-            "algorithms off, takes SIGTERM and SIGINT from no handler, and leaves no thread and no "
-            "process that keeps the engine from ending or outlives it." + where
+            "algorithms off, takes SIGTERM and SIGINT from no handler, raises Python's limit of "
+            "recursion to 50,000 at the most, and leaves no thread and no process that keeps the "
+            "engine from ending or outlives it." + where
         ),
         section=heading,
         sources=sources,
         evidence=(Evidence.SIMULATOR,),
         hint="Draw from a torch.Generator, random.Random or numpy.random.default_rng of your own; "
         "pass dtype and device to what makes tensors; make threads daemons, and end children in "
-        "atexit; hand signals on to the handler that was there.",
+        "atexit; hand signals on to the handler that was there; walk through what is deep with a "
+        "list, and leave the limit of recursion, which keeps the stack from overflowing.",
     )
 
 

@@ -189,6 +189,8 @@ class Guarded:
         Unless a file is wanted without a request, its name stands in the source: it is no client's.
         """
         for cause in missing.chain(error):
+            if isinstance(cause, missing.Unsuited):
+                return self._other_model()
             if isinstance(cause, missing.ModelLacks):
                 return self._own_model(str(cause), "model")
             file = cause.filename if isinstance(cause, FileNotFoundError) else None
@@ -210,6 +212,14 @@ class Guarded:
             return told
         way = f'[{generation.interface}] {key} = "FOLDER"'
         return f"{told}; name the folder of one that has it in the profile: {way}"
+
+    def _other_model(self) -> str:
+        """Say how a profile names a model for a constructor that does not take the harness's."""
+        interface = named(self.plugin.generation).interface
+        return (
+            "it needs another model, or other arguments, than the harness chose; name the folder "
+            f'of a model that it takes in the profile: [{interface}] model = "FOLDER"'
+        )
 
     def close(self) -> None:
         """End what the trial has started."""

@@ -12,7 +12,14 @@ import torch
 from support import ask_job
 
 from conformance.io_processor.answers import Answer, Kind
-from conformance.watching.comparison import difference, first_line, plain, shortened, unsteady
+from conformance.watching.comparison import (
+    difference,
+    first_line,
+    plain,
+    reordered,
+    shortened,
+    unsteady,
+)
 
 if TYPE_CHECKING:
     from conformance.worker import Zygote
@@ -51,6 +58,13 @@ def test_exceptions_have_the_status_that_the_server_gives_them(
 def test_answers_are_described(answer: Answer, words: str) -> None:
     """A message says how a request ended, and where."""
     assert answer.describe() == words
+
+
+def test_values_in_another_order_are_told_from_others() -> None:
+    """The same values, not all of them in one order; and no others."""
+    assert reordered([{"a": [0.5, 2]}, {"a": [0.5, 2]}, {"a": [2, 0.5]}])
+    assert not reordered([{"a": [0.5, 2]}, {"a": [0.5, 2]}])
+    assert not reordered([{"a": [0.5, 2]}, {"a": [3, 0.5]}])
 
 
 def test_floats_may_differ_a_little() -> None:

@@ -75,6 +75,17 @@ def test_order_shows_in_two_deliveries(zygote: Zygote, tmp_path: Path) -> None:
         assert told == ["arrives", "output 1 arrives", "output 0 arrives"], specimen.name
 
 
+def test_own_threads_are_no_other_request(zygote: Zygote, tmp_path: Path) -> None:
+    """Rows in the order of the plugin's own threads are told as such, and by one rule alone."""
+    specimen = next(each for each in DATA if each.name == "puts_rows_together_as_ready")
+    rules = {"IO-17", "IO-24", "IO-25", "IO-26", "IO-31"}
+    found = certify(zygote, specimen, tmp_path, rules=rules)
+    failed = [rule for rule, result in found.items() if result.verdict is Verdict.FAIL]
+
+    assert failed == ["IO-24"]
+    assert "the same values in another order" in (found["IO-24"].message or "")
+
+
 def test_every_rule_has_a_defective_plugin() -> None:
     """No rule is without a plugin that it catches."""
     caught = {specimen.rule for specimen in DATA} | of_configurations()

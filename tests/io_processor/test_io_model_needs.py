@@ -239,3 +239,59 @@ def test_a_name_that_no_configuration_would_have_helped_with_is_a_fault(
 
     assert found.verdict is Verdict.FAIL
     assert "own_prefix" in (found.message or "")
+
+
+#: What a constructor refuses of a model that it did not choose, or of its engine.
+DEMANDS = {
+    "tokens": "renderer.get_tokenizer().convert_tokens_to_ids('[Q]') in (None, 0)",
+    "room": "vllm_config.model_config.max_model_len < 2048",
+    "type": f"{CONFIG}.model_type != 'modernbert'",
+    "argument": "vllm_config.cache_config.enable_prefix_caching",
+}
+
+DEMANDING = """
+    def __init__(self, vllm_config, renderer=None):
+        super().__init__(vllm_config, renderer)
+        if {}:
+            raise {}("this is for another one")
+"""
+
+
+@pytest.mark.parametrize("demand", DEMANDS)
+def test_a_constructor_may_refuse_a_model_that_it_is_not_for(
+    zygote: Zygote, tmp_path: Path, demand: str
+) -> None:
+    """What it raises by itself is quoted, and the profile's key for another model is named."""
+    body = DEMANDING.format(DEMANDS[demand], "ValueError" if demand == "room" else "RuntimeError")
+    found = _certified(zygote, tmp_path, body, {"IO-02", "IO-07"})
+    said = found["IO-02"].message or ""
+
+    assert {result.verdict for result in found.values()} == {Verdict.NOT_VERIFIED}
+    assert "this is for another one" in said
+    assert '[io-processor] model = "FOLDER"' in said
+    assert found["IO-07"].waits_for == ("IO-02",)
+
+
+def test_a_constructor_that_refuses_its_own_model_is_a_fault(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """The folder that the profile names is of the model that the plugin is for."""
+    (tmp_path / "mine").symlink_to(tiny_embedding())
+    body = DEMANDING.format(DEMANDS["type"], "ValueError")
+    found = _certified(zygote, tmp_path, body, {"IO-02"}, model=str(tmp_path / "mine"))["IO-02"]
+
+    assert found.verdict is Verdict.FAIL
+    assert "this is for another one" in (found.message or "")
+
+
+@pytest.mark.parametrize("error", ["NotImplementedError", "RuntimeError"])
+def test_a_constructor_that_takes_nothing_is_a_fault(
+    zygote: Zygote, tmp_path: Path, error: str
+) -> None:
+    """No other model helps where it raises whatever it is given, or is not written yet."""
+    body = DEMANDING.format("True", error)
+    if error == "RuntimeError":
+        body = body.replace("        if True:\n    ", "")
+    found = _certified(zygote, tmp_path, body, {"IO-02"})["IO-02"]
+
+    assert found.verdict is Verdict.FAIL

@@ -283,3 +283,49 @@ def test_keys_that_are_only_mentioned_are_suggested(zygote: Zygote, tmp_path: Pa
     assert message
     assert "(it asks for gene_ids, expr_values)" in message
     assert 'valid = [ {gene_ids = "...", expr_values = "..."}' in message
+
+
+#: Takes one key and no other, and says so in words that are no keys.
+MATCHES = """\
+from reference_plugins.io_processor.labels import LineLabels
+
+class Matches(LineLabels):
+    def parse_data(self, data):
+        match data:
+            case {"lines": list(lines), **rest} if all(isinstance(each, str) for each in lines):
+                if rest:
+                    raise ValueError("there are unknown fields")
+                return super().parse_data({"lines": lines})
+        raise ValueError("data must be an object with lines of text")
+"""
+
+REFUSES = """
+class Refuses(Matches):
+    def parse_data(self, data):
+        return super().parse_data(data) if data == "never" else self.refuse(data)
+
+    def refuse(self, data):
+        raise ValueError("lines must have 17 words")
+"""
+
+
+def test_a_key_that_stands_alone_is_found(zygote: Zygote, tmp_path: Path) -> None:
+    """What is looked for beside a key that is not taken is also tried without it."""
+    (tmp_path / "matches.py").write_text(MATCHES)
+    (target,) = targets.parse(f"{tmp_path / 'matches.py'}:Matches", tmp_path)
+    arguments = {"target": target, "model": "tiny-classification"}
+    valid, _, _ = ask_job(zygote, "io_simulator_job:discover", arguments, tmp_path, beside=__file__)
+
+    assert len(valid) == 2
+    assert all(set(data) == {"lines"} for data in valid)
+
+
+def test_where_nothing_is_taken_a_refusal_is_quoted(zygote: Zygote, tmp_path: Path) -> None:
+    """The message without a profile has what the plugin itself says of the data."""
+    path = tmp_path / "refuses.py"
+    path.write_text(MATCHES + REFUSES)
+    specimen = Specimen(f"{path}:Refuses", None, {}, generation="io/data")
+    found = certify(zygote, specimen, tmp_path, rules={"IO-07"})["IO-07"]
+
+    assert "nobody knows what the plugin takes" in (found.message or "")
+    assert "in parse_data (ValueError: lines must have 17 words)" in (found.message or "")

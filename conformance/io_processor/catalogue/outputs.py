@@ -109,9 +109,13 @@ RULES = section(
     Rule(
         id="IO-24",
         title="The same request gets the same answer",
-        statement="Answers do not contain chance, a clock or a counter.",
+        statement=(
+            "Answers do not contain chance, a clock or a counter, nor values in the order in which "
+            "threads of the plugin's own are ready."
+        ),
         sources=(interface("post_process is a function of the outputs"),),
-        hint="Clients retry and cache: leave out times, random names and numbers of the request.",
+        hint="Clients retry and cache: leave out times, random names and numbers of the request; "
+        "put together what threads of your own make in the order of the outputs.",
     ),
     Rule(
         id="IO-25",

@@ -40,7 +40,8 @@ RULES = section(
         title="A request does not depend on those before it",
         statement="Requests that are served one after the other each get what they get alone.",
         sources=(changes(_INSTANCE),),
-        hint="Look for attributes that pre_process changes and nobody resets.",
+        hint="Look for attributes that pre_process changes and nobody resets, and for caches whose "
+        "key leaves something out, such as the cache salt.",
     ),
     Rule(
         id="IO-27",
@@ -167,7 +168,8 @@ RULES = section(
         title="Refused, failed and cancelled requests are forgotten",
         statement=(
             "After ten thousand requests that were refused, or never came to post_process, the "
-            "plugin holds no more than a bounded number of them, or those of a bounded time."
+            "plugin holds no more than a bounded number of them, or those of a bounded time, and "
+            "takes new ones."
         ),
         sources=(_UNFINISHED, _GROWS),
         hint="Keep nothing between pre_process and post_process, or bound it: nobody tells the "

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests for one instance by the thousand: answered, only begun, or refused."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from conformance.io_processor.bench import Bench
+from conformance.io_processor.direct import prepared
+from conformance.io_processor.parameters import asks
+from conformance.io_processor.prompts import parsed
+from conformance.io_processor.stock import Path, changed, places, without
+from conformance.io_processor.watched import Watched
+from conformance.watching.interruption import limited, progressed
+from conformance.watching.leaks import Given, Spent, more_files, names_of_files, open_files, size_of
+
+#: How many requests a serving comes to at the least, however long they take.
+FEWEST = 2
+
+#: Of how many answered requests a plugin may still hold something, or have a file open; after how
+#: many requests files are counted: a process may have a thousand.
+KEPT, COUNTED = 16, 100
+
+#: A number with as many digits as that of the last request.
+LAST = 10_000
+
+#: Texts in data that are changed at once.
+Way = tuple[tuple[Path, str], ...]
+
+
+class Load:
+    """Requests for one instance, no two with the same id, unless they are alike.
+
+    Args:
+        bench: what requests are made of.
+        plugin: the instance.
+        answered: whether they are answered, and not only begun.
+        unlike: whether each has a text of its own, if the data have any.
+        alike: whether all have one id, as a client may give each of its requests.
+
+    """
+
+    def __init__(
+        self, bench: Bench, plugin: Watched, *, answered: bool, unlike: bool, alike: bool = False
+    ) -> None:
+        self.which = "answered requests" if answered else "abandoned requests"
+        self.case = {"answered": answered}
+        if alike:
+            self.which += " that all had one id"
+            self.case["alike"] = True
+        self.plugin = plugin
+        self.served = self.left_open = 0
+        self.open_files: str | None = None
+        self.given: list[Given] = []
+        self.bench = bench
+        self._answered, self._unlike = answered, unlike
+        valid = bench.stock.valid[: max(2, bench.stock.given)]
+        self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
+        # A plugin may compare what comes back with what it has sent: where that is never the same,
+        # as with a nonce, no output of before will do.
+        self._anew = answered and any(
+            [each.prompt_token_ids for each in outputs]
+            != [each.prompt_token_ids for each in prepared(bench.make(), bench, data, "id-0")]
+            for data, outputs in self._templates
+        )
+        self._ways = [_telling(bench, data) for data in valid]
+        self._open, self._files = open_files(), names_of_files()
+        self.blocks_before = self.blocks()
+
+    def serve(self, most: int, seconds: float) -> int:
+        """Serve so many requests, or as many as there is time for; return how many."""
+        spent = Spent()
+        for count in range(1, most + 1):
+            with limited():
+                self._serve_one()
+            progressed()  # many requests take longer than anything else does
+            if self.served % COUNTED == 0 and self._left() > KEPT:
+                gc.collect()  # what is in cycles is closed when they are
+                if (left := self._left()) > KEPT:
+                    self.left_open = left
+                    self.open_files = more_files(left, self._files)
+                    return count
+            if count >= FEWEST and spent.beyond(seconds, seconds):
+                return count
+        return most
+
+    def taken_anew(self) -> bool:
+        """Tell whether a new instance takes the last request."""
+        kind = (self.served - 1) % len(self._templates)
+        try:
+            prepared(self.bench.make(), self.bench, self._templates[kind][0], "id-0")
+        except Exception:  # noqa: BLE001 - another rule is about that
+            return False
+        return True
+
+    def _left(self) -> int:
+        return open_files() - self._open
+
+    def size(self) -> int:
+        """Return how many bytes the plugin holds."""
+        self.plugin.forget()
+        return size_of(self.plugin.plugin)
+
+    def blocks(self) -> int:
+        """Return how many objects the process has, without those that the harness keeps."""
+        self.given.clear()
+        self.plugin.forget()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    def _serve_one(self) -> None:
+        bench, plugin = self.bench, self.plugin
+        kind = self.served % len(self._templates)
+        data, outputs = self._templates[kind]
+        request_id = "id-0" if "alike" in self.case else f"id-{self.served}"
+        ways = self._ways[kind] if self._unlike else ()
+        mine = copy.deepcopy(data)
+        if ways:
+            way = ways[self.served // len(self._templates) % len(ways)]
+            mine = _numbered(mine, way, self.served)
+        self.served += 1
+        if self._anew or (ways and self._answered):
+            fresh = prepared(plugin, bench, mine, request_id)
+        else:
+            try:
+                plugin.pre_process(prompt=parsed(plugin, bench, mine), request_id=request_id)
+            except Exception:
+                if "alike" in self.case:
+                    return  # it refuses an id that is in use
+                raise
+            asks(plugin, bench)()
+            fresh = [copy.copy(output) for output in outputs]
+            for index, output in enumerate(fresh):
+                output.request_id = f"{request_id}-{index}"
+        if self._answered:
+            with torch.inference_mode():
+                plugin.post_process(fresh, request_id=request_id)
+        if isinstance(mine, dict | list):  # a string may be anybody's
+            self.given.append((mine, fresh[0]))
+
+
+class Refused(Load):
+    """Requests that are refused, none of them the same as another."""
+
+    def __init__(self, bench: Bench, plugin: Watched, refused: list[dict[str, Any]]) -> None:
+        super().__init__(bench, plugin, answered=False, unlike=True)
+        self.which = "refused requests"
+        self._spoilt = refused
+
+    def _serve_one(self) -> None:
+        data = self._spoilt[self.served % len(self._spoilt)]
+        self.served += 1
+        with suppress(Exception):
+            _begun(self.bench, self.plugin, {**data, "number": f"{self.served}"})
+
+
+def refused(bench: Bench) -> list[dict[str, Any]]:
+    """Return objects that are refused, with something else in them or not."""
+    valid = bench.stock.valid[: bench.stock.given]
+    spoilt = [
+        spoil(data, place)
+        for data in valid[:1]
+        for place, _ in places(data)
+        if place and isinstance(place[-1], str)
+        for spoil in (without, lambda data, place: changed(data, place, None))
+    ]
+    found: list[dict[str, Any]] = []
+    for data in (*spoilt, *bench.stock.invalid):
+        if isinstance(data, dict):
+            try:
+                _begun(bench, bench.make(), {**data, "number": "0"})
+            except Exception:  # noqa: BLE001 - as a plugin refuses
+                found.append(data)
+    return found
+
+
+def _begun(bench: Bench, plugin: Watched, data: object) -> None:
+    plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0")
+
+
+def _telling(bench: Bench, data: object) -> tuple[Way, ...]:
+    """Return which texts in the data may also end in a number: all at once, or else in turn."""
+    each: list[Way] = [((place, text),) for place, text in places(data) if isinstance(text, str)]
+    taken = [way for way in each if _takes(bench, data, way)]
+    together = tuple(place for way in taken for place in way)
+    return (together,) if taken and _takes(bench, data, together) else tuple(taken)
+
+
+def _takes(bench: Bench, data: object, way: Way) -> bool:
+    """Tell whether the data are still taken where texts end in a number of five digits."""
+    plugin = bench.make()
+    try:
+        made = parsed(plugin, bench, _numbered(data, way, LAST))
+        plugin.pre_process(prompt=made, request_id="id-0")
+    except Exception:  # noqa: BLE001 - as a plugin refuses
+        return False
+    return True
+
+
+def _numbered(data: Any, way: Way, number: int) -> Any:  # noqa: ANN401 - JSON values
+    """Return data in which texts end in a number."""
+    for place, text in way:
+        data = changed(data, place, f"{text} {number}")
+    return data
