@@ -148,6 +148,9 @@ HELPED = dedent(
 
         def shown(self, found, *, meta):
             return KEY
+
+        def processed(self, hf_data, hf_kwargs):
+            return KEY
     """
 )
 
@@ -159,6 +162,8 @@ HELPED = dedent(
         ("helped", "rows['stride']", None),
         ("shown", "found['stride']", None),
         ("shown", "meta['stride']", None),
+        ("processed", "hf_data.get('images', ())", None),
+        ("processed", "hf_kwargs['stride']", "nothing in the profile has `stride`"),
     ],
 )
 def test_a_helper_is_given_what_its_caller_has(

@@ -97,7 +97,7 @@ def profile(classes: Sequence[tuple[Plugin, Mapping[str, Any]]]) -> str:
     plugin, found = classes[0]
     if len({tomlkit.dumps({p.interface: _section(p, f)}) for p, f in classes}) == 1:
         names = ", ".join(each.qualname for each, _ in classes)
-        document.add(tomlkit.comment(f"How {names} is switched on and off."))
+        document.add(tomlkit.comment(f"What {names} is tried with."))
         document.add(tomlkit.nl())
         document.add(plugin.interface, _section(plugin, found))
         return tomlkit.dumps(document)

@@ -294,15 +294,15 @@ def check_growth(
     return None
 
 
-def check_room(host: Host, data: list[Any], requests: int) -> str | None:
+def check_room(host: Host, data: list[Any], count: int) -> str | None:
     """A request is taken after so many that were only begun."""
     go_through = rounds(host, data, [], answered=False)
-    for number in range(requests):
+    for number in range(count):
         go_through(number)
     try:
-        go_through(requests)
+        go_through(count)
     except Exception as error:
-        what = f"after {requests} requests that were only begun, the next one raised {error!r}"
+        what = f"after {count} requests that were only begun, the next one raised {error!r}"
         return f"{what}\nexpected: it is taken"
     return None
 

@@ -17,8 +17,8 @@ _HAND_ON = frozenset(
     | {"loads", "next", "pop", "reversed", "setdefault", "sorted", "tuple", "values", "zip"}
 )
 
-#: What a plugin has of itself, or of its own steps before.
-_OWN = frozenset({"self", "cls", "hf_inputs", "hf_outputs", "out_mm_kwargs"})
+#: What a plugin has of itself, or of its own steps before, or by keys that vLLM makes.
+_OWN = frozenset({"self", "cls", "hf_data", "hf_inputs", "hf_outputs", "out_mm_kwargs"})
 
 #: Methods of models, whose arguments are what the processor made.
 _OF_MODELS = frozenset({"embed_multimodal", "forward", "load_weights"})

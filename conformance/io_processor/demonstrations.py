@@ -281,8 +281,8 @@ def _growing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-35, IO-36, IO-44: requests, answered or only begun, with one text and id, or others."""
     answered, unlike = _case(finding)["answered"], "unlike" in _case(finding)
     valid = [data for data in trial.bench.stock.valid if _portable(data)][:2]
-    if requests := _case(finding).get("room"):
-        yield {"is": "room", "data": encoded(valid), "requests": requests}
+    if count := _case(finding).get("room"):
+        yield {"is": "room", "data": encoded(valid), "count": count}
         return
     more = {name: True for name in ("answered", "alike") if _case(finding).get(name)}
     if answered and not unlike:

@@ -27,12 +27,14 @@ FORGETS = """            now = time.monotonic()
 
 
 def test_a_full_table_is_told_with_its_size(zygote: Zygote, tmp_path: Path) -> None:
-    """The message has the number of requests after which a valid one is refused."""
+    """The message and its program have the number of requests after which one is refused."""
     found = certify(zygote, FULL, tmp_path, rules={"IO-36"})["IO-36"]
 
     assert found.verdict is Verdict.FAIL
     assert "after 1024 abandoned requests" in (found.message or "")
     assert "RuntimeError: too many requests at once" in (found.message or "")
+    assert found.counterexample is not None
+    assert found.counterexample["program"]["count"] == 1024
 
 
 def test_a_table_whose_entries_grow_old_is_no_fault(zygote: Zygote, tmp_path: Path) -> None:

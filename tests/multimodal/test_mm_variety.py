@@ -13,7 +13,7 @@ from conformance.multimodal.modality import stock as samples
 from conformance.multimodal.modality.hostile import mutated
 from conformance.multimodal.processor.boundaries import SIDES, _Side
 from conformance.multimodal.processor.prompts import ANY, MOST_ITEMS, SEVERAL, Shape, strategy
-from conformance.multimodal.processor.stock import USUAL, Item, Stock
+from conformance.multimodal.processor.stock import USUAL, Item, Stock, alike, item
 from conformance.search import examples
 
 DRAWN, SEED = 300, 88
@@ -126,3 +126,15 @@ def test_steps_are_found_in_every_range_of_sizes() -> None:
     assert all(value % 16 == 0 for value in steps)
     for low, high in pairwise(SIDES):
         assert any(low < value <= high for value in steps) == (low // 16 < high // 16)
+
+
+def test_lists_of_numbers_have_others_of_their_length() -> None:
+    """Messages show what is in them; a list of lists, and a single number, have none."""
+    curve = item("curve", [1.0, 2.0, 3], None, 4)
+    others = [pair[1] for pair in alike(curve)]
+
+    assert curve.text == "number 4, [1.0, 2.0, 3]"
+    assert [other.value for other in others] == [[2.0, 4.0, 6], [3, 2.0, 1.0], [1.0, 3.0, 3]]
+    assert len({other.text for other in others}) == len(others)
+    for value in ([[1.0, 2.0]], [1.0], [True, False], {"x": 1}):
+        assert not list(alike(item("curve", value, None)))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,15 @@ from conformance.multimodal.processor.host import Host
 from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.sameness import outline
-from conformance.multimodal.processor.stock import Item, Stock, mixed, offered, promised, unusual
+from conformance.multimodal.processor.stock import (
+    Item,
+    Stock,
+    alike,
+    mixed,
+    offered,
+    promised,
+    unusual,
+)
 from conformance.multimodal.processor.texts import Texts
 from conformance.oracle import asked
 from conformance.plugin.expectation import Expected, OracleFailed
@@ -128,8 +137,8 @@ class Bench:
 
     def _mixed(self) -> Iterator[Prompt]:
         """Yield prompts with as many items as are allowed, each of another size and form."""
-        for modality in self.stock.items:
-            for items in mixed(modality):
+        for modality, named in self.stock.items.items():
+            for items in (*mixed(modality), *chain.from_iterable(map(alike, named))):
                 taken = [item for item in map(self.as_taken, items) if self.alone(item).good]
                 several = taken[: self.limits[modality]]
                 if len(several) > 1:

@@ -19,6 +19,7 @@ import attrs
 from conformance.multimodal.processor import forms
 from conformance.rules import nearest
 from conformance.settings import UsageError
+from conformance.watching.comparison import shortened
 
 #: Frames of a film in a second, where a film says it.
 FRAMES = 2
@@ -37,6 +38,9 @@ ODD: Mapping[str, tuple[str, ...]] = {
     "audio": ("0s", "0.0001s", "2.5s", "0.2s#6*0", "0.2s#7*0.001", "0.2s#8*4"),
     "video": ("28x28x1", "29x31x3"),
 }
+
+#: Characters of an item that messages show, where it is no description.
+SHOWN = 40
 
 #: Values that an option hardly has; none is so large that it only takes long.
 BAD: tuple[Any, ...] = (None, -1, 0, 1.5, "nonsense", [], {"nonsense": 1})
@@ -77,7 +81,9 @@ def item(modality: str, value: object, origin: str | None, number: int = 0) -> I
 
     """
     if not isinstance(value, str):
-        return Item(modality, f"{modality} {number}", value)
+        numbered = f"number {number}"
+        told = isinstance(value, int | float | list | tuple | dict)
+        return Item(modality, f"{numbered}, {shortened(value, SHOWN)}" if told else numbered, value)
     described = forms.TEXTS.get(modality)
     if described is None or not described.fullmatch(value):
         known = {"image": "84x28", "video": "56x28x4", "audio": "0.5s"}
@@ -203,3 +209,21 @@ def mixed(modality: str) -> tuple[tuple[Item, ...], ...]:
     return tuple(
         tuple(Item(modality, text) for text in texts) for texts in forms.MIXED.get(modality, ())
     )
+
+
+def alike(one: Item) -> Iterator[tuple[Item, Item]]:
+    """Yield an item that is a list of numbers with each of others that are as long."""
+    numbers = one.value
+    if not isinstance(numbers, list | tuple) or not numbers[1:]:
+        return
+    if any(type(each) not in (int, float) for each in numbers):
+        return
+    other = [*numbers]
+    other[len(other) // 2] += 1
+    made = {
+        "doubled": [2 * each for each in numbers],
+        "backwards": [*numbers[::-1]],
+        "with another number in the middle": other,
+    }
+    for how, other in made.items():
+        yield one, Item(one.modality, f"{one.text}, {how}", other)
