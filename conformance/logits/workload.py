@@ -58,6 +58,9 @@ class Job:
         return sampling_params(self.keywords, str(self.choice))
 
 
+#: Tokens of a prompt that has the same at both ends: behind them an answer still has room.
+LONGEST_TWICE = 90
+
 #: How many requests end at a token, and that one of so many token ids does it.
 ENDING, ENDS = 4, 8
 
@@ -165,8 +168,8 @@ def _keywords(bench: Stock, choice: Choice) -> dict[str, Any]:
 def prompt_of(bench: Stock, length: int, index: int) -> tuple[int, ...]:
     """Return the prompt of a number; those of different numbers differ.
 
-    Prompts that the profile names stand at both ends: a plugin may look at either. Where it names
-    none, every second prompt has what the plugin may be waiting for.
+    Prompts that the profile names stand at both ends, if there is room: a plugin may look at
+    either. Where it names none, every second prompt has what the plugin may be waiting for.
     """
     prompt = [3 + (index * 7 + position * 5) % (bench.vocabulary - 8) for position in range(length)]
     # History readers meet the tokens they look for in prompts, too.
@@ -176,5 +179,6 @@ def prompt_of(bench: Stock, length: int, index: int) -> tuple[int, ...]:
     phrases = () if (index + index // len(bench.parameters or (0,))) % 2 else bench.words.phrases
     if waited := bench.words.prompts or phrases:
         said = waited[index % len(waited)]
-        prompt = [*said, *prompt[: max(1, length - 2 * len(said))], *said]
+        end = said if 2 * len(said) < LONGEST_TWICE else ()
+        prompt = [*said, *prompt[: max(1, length - len(said) - len(end))], *end]
     return tuple(prompt)
