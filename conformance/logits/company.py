@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -110,7 +110,7 @@ def _keep(
     alone = Reply(tokens, decided)
     seen = 0
     for what, prompt, params in requests:
-        if _ends_by_itself(engine, prompt, params):
+        if _ends_by_itself(engine, prompt, params, beside=neighbour.prompt):
             continue
         try:
             got, *_ = engine.generate([neighbour.prompt, prompt], [asked.clone(), params])
@@ -136,14 +136,21 @@ def _keep(
     ledger.saw(rule, seen)
 
 
-def _ends_by_itself(engine: OfflineEngine, prompt: Any, params: SamplingParams) -> bool:  # noqa: ANN401 - a prompt as vLLM takes it
+def _ends_by_itself(
+    engine: OfflineEngine,
+    prompt: Any,  # noqa: ANN401 - as vLLM takes it
+    params: SamplingParams,
+    *,
+    beside: Sequence[int],
+) -> bool:
     """Tell whether vLLM ends with a request, whatever the plugin.
 
     On a CPU it cannot take back what it drew for the rows of a prompt that is computed in parts.
     """
     random = params.seed is not None and bool(params.temperature)
     on_cpu = torch.device(engine.runner.device).type == "cpu"
-    return random and on_cpu and isinstance(prompt, list) and len(prompt) > STEP_TOKENS
+    long = isinstance(prompt, list) and len(prompt) + len(beside) > STEP_TOKENS
+    return random and on_cpu and long
 
 
 def _serves(start: Start, first: Any, second: Any, params: list[SamplingParams]) -> bool:  # noqa: ANN401 - prompts as vLLM takes them

@@ -58,6 +58,10 @@ class Job:
         return sampling_params(self.keywords, str(self.choice))
 
 
+#: Tokens of what outputs are to say, if it is to be in prompts as well: those of few tokens are
+#: computed in one step, as many requests need.
+LONGEST_PHRASE = 18
+
 #: Tokens of a prompt that has the same at both ends: behind them an answer still has room.
 LONGEST_TWICE = 90
 
@@ -176,8 +180,9 @@ def prompt_of(bench: Stock, length: int, index: int) -> tuple[int, ...]:
     tokens = bench.tokens
     prompt[-2:] = [tokens[index % len(tokens)], tokens[(index + 1) % len(tokens)]]
     prompt[0] = 3 + index % (bench.vocabulary - 3)
-    phrases = () if (index + index // len(bench.parameters or (0,))) % 2 else bench.words.phrases
-    if waited := bench.words.prompts or phrases:
+    every_second = not (index + index // len(bench.parameters or (0,))) % 2
+    phrases = [each for each in bench.words.phrases if len(each) <= LONGEST_PHRASE]
+    if waited := bench.words.prompts or (phrases if every_second else ()):
         said = waited[index % len(waited)]
         end = said if 2 * len(said) < LONGEST_TWICE else ()
         prompt = [*said, *prompt[: max(1, length - len(said) - len(end))], *end]
