@@ -245,7 +245,9 @@ class Trial(Judging):
                 return f"{need}, such as\n{discovery.starter((), taken=data, model=True)}"
             saw += f"; {shortened(data)} {ended}"
         elif stock.complaint is not None:
-            saw += f"; {shortened(stock.complaint[0])} {stock.complaint[1]}"
+            data, ended = stock.complaint
+            # Data with none of the keys that it asks for are not what it complains about.
+            saw += f"; {shortened(data)} {ended}" if not keys or {*stock.keys} & {*data} else ""
         return f"nobody knows what the plugin takes ({saw}); give a profile such as\n" + (
             discovery.starter(stock.keys)
         )

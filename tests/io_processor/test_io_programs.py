@@ -221,6 +221,7 @@ CASES = {
     "hidden": ["answer['time']"],
     "asked": {"dimensions": 8},
     "place": 0,
+    "count": 1_024,
     "requests": {"A": [{"lines": ["red" * 40, "green" * 40]}, "id-0"]},
     "events": [["arrive", "A"], ["deliver", "A", 1], ["deliver", "A", 0]],
     "judged": ["A"],

@@ -135,6 +135,6 @@ def test_a_profile_may_hold_objects() -> None:
     value = [[0.0, 1.0], [2.0, 3.0]]
     one = item("point", value, None, 1)
 
-    assert one.text == "point 1"
+    assert one.text == "number 1, [[0.0, 1.0], [2.0, 3.0]]"
     assert one.make() == value
     assert one.make() is not value
