@@ -56,6 +56,8 @@ def everything(bench: Stock) -> list[Asked]:
     """
     named = bench.waits.tokens if bench.waits.declared else ()
     first, second, third, *_ = dict.fromkeys((*named, *bench.tokens))
+    # With min_tokens a request forbids its own stop tokens: none of them may be all that is left.
+    ends = {t for named in bench.parameters.values() for t in named.get("stop_token_ids") or ()}
     other = bench.vocabulary - 2
     word = {"bad_words": ["word"]}
     table = [
@@ -85,7 +87,7 @@ def everything(bench: Stock) -> list[Asked]:
         Asked({**word, "_bad_words_token_ids": [[second, first], [third]]}, "in two tokens"),
         *(
             Asked({"allowed_token_ids": [each]}, "one token is left, and the plugin knows it")
-            for each in dict.fromkeys((first, second, third))
+            for each in dict.fromkeys((first, *(t for t in (second, third) if t not in ends)))
         ),
         Asked({"allowed_token_ids": [other]}, "one token is left that the plugin may not know"),
         Asked({"allowed_token_ids": [first, second, other]}, "a few are left"),
