@@ -171,14 +171,17 @@ def test_a_task_that_nobody_set_is_named(zygote: Zygote, tmp_path: Path) -> None
 
 
 @pytest.mark.engine
-def test_a_task_that_is_dropped_offline_is_named(zygote: Zygote, tmp_path: Path) -> None:
-    """An engine refuses the task that vLLM makes of none; what dropped the other one is said."""
-    found = _certified(zygote, tmp_path, _params(FORGETFUL), {"IO-07"}, evidence=Evidence.OFFLINE)[
-        "IO-07"
-    ]
+def test_a_task_that_is_dropped_offline_is_for_callers_to_name(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """An engine answers who names it; that they have to, a rule of its own says."""
+    body = _params(FORGETFUL)
+    offline = _certified(zygote, tmp_path, body, {"IO-07"}, evidence=Evidence.OFFLINE)["IO-07"]
+    named = _certified(zygote, tmp_path, body, {"IO-43"})["IO-43"]
 
-    assert found.verdict is Verdict.FAIL
-    assert "given PoolingParams() as offline, leaves params.task" in (found.message or "")
+    assert offline.verdict is Verdict.PASS
+    assert named.verdict is Verdict.FAIL
+    assert "given PoolingParams() as offline, leaves params.task" in (named.message or "")
 
 
 def test_the_error_is_told_where_no_data_are_answered(zygote: Zygote, tmp_path: Path) -> None:
