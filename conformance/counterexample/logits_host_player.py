@@ -80,12 +80,11 @@ DEPLOYED: dict[str, Any] = {}
 def deployed_config(max_num_seqs: int, vocab_size: int) -> Any:
     """Return the same with what ``DEPLOYED`` says, and the tokenizer of the model that it names."""
     config = tokenizing_config(max_num_seqs, vocab_size)
-    config.additional_config = DEPLOYED["additional_config"]
+    config.additional_config = DEPLOYED.get("additional_config", {})
     model = config.model_config
-    for name, value in DEPLOYED["config"].items():
+    for name, value in DEPLOYED.get("config", {}).items():
         setattr(model.hf_config, name, value)
-    named = Path(DEPLOYED["tokenizer"]) if DEPLOYED["tokenizer"] else None
-    for path in named.iterdir() if named else ():
+    for path in Path(DEPLOYED["tokenizer"]).iterdir() if "tokenizer" in DEPLOYED else ():
         if path.suffix in (".json", ".jinja", ".model", ".txt"):
             shutil.copy(path, model.model)
     model.hf_config.save_pretrained(model.model)

@@ -196,8 +196,7 @@ def _takes(bench: Bench, data: object, way: Way) -> bool:
     """Tell whether the data are still taken where texts end in a number of five digits."""
     plugin = bench.make()
     try:
-        made = parsed(plugin, bench, _numbered(data, way, LAST))
-        plugin.pre_process(prompt=made, request_id="id-0")
+        _begun(bench, plugin, _numbered(data, way, LAST))
     except Exception:  # noqa: BLE001 - as a plugin refuses
         return False
     return True

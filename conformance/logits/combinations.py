@@ -23,7 +23,7 @@ from conformance.logits.cases import history_case
 from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.extra_parameters import Combination, everything
 from conformance.logits.findings import switched_on
-from conformance.logits.judgement import EVENTS, roots
+from conformance.logits.judgement import events_of, roots
 from conformance.logits.keywords import sampling_params
 from conformance.logits.played import UNSAMPLED, Kind, Played, Trouble
 from conformance.logits.requests import Stock
@@ -313,7 +313,7 @@ def _outcome(trial: Trial) -> Outcome:
 def _shows(trial: Trial, rule: str) -> bool:
     """Tell whether a scene may break a rule: its requests just join, advance and finish."""
     shape = trial.contract.strata.about(rule)
-    return shape is None or not any(getattr(shape, event) for event in EVENTS)
+    return shape is None or not events_of(shape)
 
 
 def judge(trial: Trial, *, harmful: str, harms: bool) -> Finding:

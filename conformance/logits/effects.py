@@ -108,11 +108,13 @@ def deterministic(trial: Trial) -> Finding:
     for choice in bench.parameters:
         before = generator_states()
         runs = _runs(trial, choice, STEPS)
-        if choice[0] == "on" and not _changed(runs[0]):
+        changed = _changed(runs[0])
+        if choice[0] == "on" and not changed:
             runs = _runs(trial, choice, MORE_STEPS)
+            changed = _changed(runs[0])
         if choice in counted:
             examples += len(runs[0])
-            acted += _changed(runs[0])
+            acted += changed
         for again in runs[1:]:
             for step, ((_, first), (_, second)) in enumerate(zip(runs[0], again, strict=True)):
                 if not torch.equal(first, second) and not alike(first, second):

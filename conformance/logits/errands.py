@@ -36,7 +36,7 @@ class Find:
     def of(cls, opening: Opening, suite: str) -> Self:
         """Return what is asked of the plugin of a trial, with the module of its suite."""
         section, seed = opening.section, opening.settings.seed
-        if "tokenizer" in section:
+        if section.get("tokenizer"):
             profile = of_plugin(opening.plugin, opening.settings)
             folder = (profile.folder if profile else Path()) / section["tokenizer"]
             section = {**section, "tokenizer": str(folder.resolve())}

@@ -36,14 +36,14 @@ def logits(trial: Trial) -> dict[str, Any]:
         "prompt": bench.prompt,
         "said": [*bench.words.phrase(0)],
     }
-    if not trial.parameters.deployment.keys() & {*DEPLOYED}:
-        return found
-    said = {"tokenizer": "", "config": {}, "additional_config": {}, **trial.parameters.deployment}
-    if said["tokenizer"]:
+    deployment = trial.parameters.deployment
+    said = {key: deployment[key] for key in DEPLOYED if deployment.get(key)}
+    if "tokenizer" in said:
         # As the tokenizer of a model says where its answers end.
         ends = ("bos_token_id", "eos_token_id", "pad_token_id")
-        said["config"] = dict.fromkeys(ends, end_of_sequence(bench.model)) | said["config"]
-    return found | {"deployed": {key: said[key] for key in DEPLOYED}}
+        config = said.get("config", {})
+        said["config"] = dict.fromkeys(ends, end_of_sequence(bench.model)) | config
+    return found | ({"deployed": said} if said else {})
 
 
 def again(

@@ -25,7 +25,7 @@ from conformance.rules import Level
 from conformance.verdict import Verdict
 
 #: What happens in a step and makes the difference between strata.
-EVENTS = ("pause", "chunk", "rest", "draft", "lost")
+_EVENTS = ("pause", "chunk", "rest", "draft", "lost")
 
 #: As many failing histories of a stratum, at most, are played without what happens in them.
 _PLAYED_PLAINLY = 8
@@ -37,6 +37,11 @@ Judged = tuple[Finding, dict[str, Any] | None]
 def _shape(trial: Trial, rule: str) -> Shape | None:
     strata = trial.contract.strata
     return strata.plain if rule == trial.contract.strata.opt_out else strata.about(rule)
+
+
+def events_of(shape: Shape) -> list[str]:
+    """Return what happens in the steps of a stratum, besides that requests join and advance."""
+    return [name for name in _EVENTS if getattr(shape, name)]
 
 
 def judge(trial: Trial, rule: str) -> Judged:
@@ -226,8 +231,7 @@ def _of_advice(trial: Trial, rule: str, smallest: Example) -> tuple[str, Example
     for shape, about in strata.rule_of.items():
         if about not in advice:
             continue
-        events = [name for name in EVENTS if getattr(shape, name)]
-        if events:
+        if events := events_of(shape):
             needed = any(getattr(step, name) for step in smallest.history for name in events)
         else:
             as_plain = strata.run(trial.bench, strata.plain, smallest.history)

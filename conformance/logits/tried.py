@@ -149,11 +149,11 @@ class Tried:
         for keywords in sets:
             if self.reaction(keywords) is not Reaction.NOTHING:
                 continue
-            if phrase := self._late(keywords):
+            bench = self.bench({choice: keywords}, self.waits)
+            if phrase := self._late(bench, choice):
                 return self.waits.and_(Found(phrases=(phrase,)))
             if path is None or not self.waits.reads:
                 continue
-            bench = self.bench({choice: keywords}, self.waits)
             ids = range(LAST_SPECIAL + 1, bench.vocabulary)
             known = constants(self.plugin, path)
             likely = [each for each in known if isinstance(each, int) and each in ids]
@@ -167,12 +167,9 @@ class Tried:
                     return self.waits.and_(Found(found))
         return self.waits
 
-    def _late(self, keywords: Keywords) -> tuple[int, ...]:
+    def _late(self, bench: Any, choice: Choice) -> tuple[int, ...]:  # noqa: ANN401 - of a generation
         """Return as many outputs as it takes until a row is changed; none where none ever is."""
-        choice: Choice = ("on", 0)
-        bench = self.bench({choice: keywords}, self.waits)
-        tokens = bench.tokens
-        outputs = tuple(islice(cycle(tokens), LONGEST_SAID))
+        outputs = tuple(islice(cycle(bench.tokens), LONGEST_SAID))
         with suppress(PluginHung, PluginRaised, PluginMisshapen), limited(WATCH_LIMIT):
             rows = self.rows_alone(bench, choice, len(outputs) + 1, outputs)
             for said, (before, after) in enumerate(rows):
