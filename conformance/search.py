@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import hypothesis
-from hypothesis import HealthCheck, Phase
+from hypothesis import HealthCheck, Phase, strategies
 from hypothesis.errors import HypothesisException
 
 from conformance.settings import Budget
@@ -143,6 +143,11 @@ def draw(
     hypothesis.seed(seed)(settings(hypothesis.given(strategy)(body)))()
     if stopped:
         raise stopped[0]
+
+
+def look_around() -> None:
+    """Have Hypothesis read the constants of all modules: once, and not in each job."""
+    draw(strategies.integers(), lambda _: None, 1, 0)
 
 
 def examples(strategy: SearchStrategy[_Example], count: int, seed: int) -> list[_Example]:

@@ -37,8 +37,7 @@ generations = (
         likely=_likely,
         sign=re.escape(_MODULE),
         early=("conformance.logits_slot.suite",),
-        # Half of what Model Runner V2 imports, and nothing that its stand-ins must come before.
-        preload=("vllm.model_executor.layers.fused_moe",),
+        preload=("conformance.logits_slot.suite:beforehand",),
         simulates_beside=True,
         order=1,
     ),

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from conformance.suite import Opening, Replayed, Trial
     from conformance.watching.loading_process import Maker
 
+#: What simulates Model Runner V2; it replaces parts of torch, as workers on a CPU do.
+_SIMULATOR = (
+    "conformance.logits_slot.bench",
+    "conformance.logits_slot.parameters",
+    "conformance.logits_slot.simulator",
+)
+
 #: Methods that only a slot logits processor has.
 _METHODS = ("add_request", "apply_staged_writes")
 
@@ -68,8 +75,21 @@ def maker(model: str, _: Mapping[str, Any]) -> Maker:
 
 def _prepare() -> None:
     """Import what simulates Model Runner V2, in a process that is to run no engine."""
-    for module in ("bench", "parameters", "simulator"):
-        importlib.import_module(f"conformance.logits_slot.{module}")
+    for module in _SIMULATOR:
+        importlib.import_module(module)
+
+
+def beforehand() -> tuple[str, ...]:
+    """Return what the process imports that trials are forks of.
+
+    On another device than the CPU it is half of what Model Runner V2 imports, and nothing that
+    takes the place of kernels.
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return ("vllm.model_executor.layers.fused_moe",)
+    return _SIMULATOR
 
 
 def _open(opening: Opening) -> Trial:

@@ -26,6 +26,7 @@ PRELOAD = (
     "conformance.worker.jobs",
     "conformance.worker.plugins",
     "conformance.generations:early_modules",  # reads all metadata: once, and not in each job
+    "conformance.search:look_around",
 )
 
 

@@ -125,9 +125,12 @@ def named(spec: str, folders: Sequence[Path], origin: str | None) -> Any:  # noq
 
 def _loaded(path: Path) -> object:
     """Return the module of a file; the plugin's own is there already, and has its classes."""
+    found = path.resolve()
+    names = (path.name, found.name)
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and Path(file).resolve() == path.resolve():
+        # Names first: links are looked up on the disk, for each of thousands of modules.
+        if isinstance(file, str) and file.endswith(names) and Path(file).resolve() == found:
             return module
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None  # the name ends as Python's files do
