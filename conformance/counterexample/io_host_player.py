@@ -47,7 +47,6 @@ class Host:
             model=model,
             runner="pooling",
             enforce_eager=True,
-            max_model_len=512,
             dtype="float32",
             enable_mm_embeds=True,
         )

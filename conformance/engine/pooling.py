@@ -11,10 +11,9 @@ import attrs
 
 from conformance.engine.environment import GPU_SHARE, eager
 
-MAX_MODEL_LEN = 512
-
 #: Releases before 0.20 take half of the machine's memory otherwise.
-BLOCKS = 256
+_BLOCKS = 256
+_SMALLEST_BLOCK = 16  #: tokens
 
 
 #: Files of weights, as vLLM looks for them.
@@ -31,9 +30,19 @@ def options(model: Path | str) -> dict[str, Any]:
     return {"enable_mm_embeds": True, "load_format": "auto" if weighted else "dummy"}
 
 
-def server_options(model: Path | str) -> tuple[str, ...]:
-    """Return the same for ``vllm serve``."""
-    return ("--enable-mm-embeds", f"--load-format={options(model)['load_format']}")
+def blocks(length: int) -> int:
+    """Return of how many blocks a cache is in which a prompt of so many tokens fits."""
+    return max(_BLOCKS, -(-length // _SMALLEST_BLOCK))
+
+
+def server_options(model: Path | str, length: int) -> tuple[str, ...]:
+    """Return the same for ``vllm serve``, and the tokens that fit into a prompt."""
+    return (
+        "--enable-mm-embeds",
+        f"--load-format={options(model)['load_format']}",
+        f"--max-model-len={length}",
+        f"--num-gpu-blocks-override={blocks(length)}",
+    )
 
 
 def encoded(llm: Any, data: object, task: str | None) -> Any:  # noqa: ANN401 - vLLM's, and what plugins return
@@ -59,12 +68,13 @@ class PoolingEngine:
 
     @classmethod
     def start(
-        cls, model: Path | str, *, plugin: str | None = None, device: str = "cpu"
+        cls, model: Path | str, length: int, *, plugin: str | None = None, device: str = "cpu"
     ) -> PoolingEngine:
         """Start an engine in this process.
 
         Args:
             model: folder of the model.
+            length: tokens that fit into a prompt.
             plugin: name of the plugin for the engine arguments; without it config.json may name
                 one.
             device: ``"cpu"`` or ``"cuda"``.
@@ -83,12 +93,12 @@ class PoolingEngine:
             runner="pooling",
             io_processor_plugin=plugin,
             enforce_eager=eager(device),
-            max_model_len=MAX_MODEL_LEN,
+            max_model_len=length,
             max_num_seqs=8,
             dtype="float32",
             seed=0,
             kv_cache_memory_bytes=32 << 20,
-            num_gpu_blocks_override=BLOCKS,
+            num_gpu_blocks_override=blocks(length),
             **options(model),
             **memory,
         )

@@ -44,8 +44,6 @@ from conformance.io_processor.watched import Watched
 from conformance.settings import UsageError
 from conformance.watching.comparison import plain
 
-MAX_MODEL_LEN = 512
-
 #: Characters of why vLLM takes no model: it names all that it knows.
 MOST_SAID = 200
 
@@ -87,7 +85,6 @@ def surroundings(model: str) -> Surroundings:
             model=model,
             runner="pooling",
             enforce_eager=True,
-            max_model_len=MAX_MODEL_LEN,
             dtype="float32",
             **options(model),
         ).create_engine_config()
@@ -102,6 +99,16 @@ def surroundings(model: str) -> Surroundings:
             f"{type(error).__name__}: {why[:MOST_SAID]}{_NO_TOKENIZER if bare else ''}"
         ) from error
     return Surroundings(config, renderer, _admission(config, renderer), own)
+
+
+def length_of(model: str) -> int:
+    """Return how many tokens fit into a prompt of a pooling model: as many as it takes.
+
+    Raises:
+        UsageError: vLLM refuses the model that the profile names.
+
+    """
+    return int(surroundings(model).config.model_config.max_model_len)
 
 
 def _admission(config: VllmConfig, renderer: object) -> Callable[[Any], None]:

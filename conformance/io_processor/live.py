@@ -13,7 +13,7 @@ import vllm
 from conformance.io_processor import discovery, parameters, prompts
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request
-from conformance.io_processor.host import DATA, REQUEST
+from conformance.io_processor.host import DATA, REQUEST, length_of
 from conformance.io_processor.hostile import Explored
 from conformance.io_processor.meaning import SILENT, Meaning
 from conformance.live_trial import LiveTrial
@@ -42,6 +42,11 @@ class IOProcessorTrial(LiveTrial):
     @meaning.default
     def _said(self) -> Meaning | None:
         return Meaning.of(self.opening.section)
+
+    @property
+    def length(self) -> int:
+        """Tokens that fit into a prompt: as many as the model takes."""
+        return length_of(self.model)
 
     def refused(self) -> str | None:
         """Say why no engine of the installed vLLM serves the plugin, or return None."""

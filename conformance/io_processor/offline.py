@@ -68,7 +68,7 @@ class Trial(IOProcessorTrial):
 
     def _start(self, model: str | Path, plugin: str | None, how: str) -> PoolingEngine | None:
         try:
-            engine = PoolingEngine.start(model, plugin=plugin, device=self.device)
+            engine = PoolingEngine.start(model, self.length, plugin=plugin, device=self.device)
         except Exception as error:  # noqa: BLE001 - vLLM and the plugin may raise anything
             rule = live.LOADS if plugin and model == self.model else live.SELECTED
             why = said(error, self.bench.path)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import attrs
 
 from conformance.engine.entry_points import TRIED
-from conformance.engine.pooling import BLOCKS, MAX_MODEL_LEN, server_options
+from conformance.engine.pooling import server_options
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed
 from conformance.io_processor import clients, hostile, live, rehearsal
 from conformance.io_processor.answers import Answer, Kind
@@ -81,11 +81,9 @@ class Trial(IOProcessorTrial):
             device=self.device,
             arguments=[
                 "--runner=pooling",
-                *server_options(self.model),
+                *server_options(self.model, self.length),
                 f"--io-processor-plugin={TRIED}",
                 *arguments,
-                f"--num-gpu-blocks-override={BLOCKS}",
-                f"--max-model-len={MAX_MODEL_LEN}",
                 *self.opening.settings.server_arguments,
             ],
             imported=True,

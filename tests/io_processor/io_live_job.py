@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from conformance.engine.entry_points import TRIED
+from conformance.engine.models import CONTEXT
 from conformance.engine.pooling import PoolingEngine
 from conformance.engine.pooling_models import naming_plugin, tiny_embedding
 from conformance.io_processor.calling import entry_point
@@ -26,7 +27,7 @@ def selection(connection: Connection, folder: Path) -> None:
             ("argument first", naming_plugin("nope", folder, tiny_embedding()), TRIED),
         ):
             try:
-                engine = PoolingEngine.start(model, plugin=plugin)
+                engine = PoolingEngine.start(model, CONTEXT, plugin=plugin)
                 told[how] = str(engine.encode({"texts": ["one", "two words"]}))
             except ValueError as error:
                 told[how] = str(error)

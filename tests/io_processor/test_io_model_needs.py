@@ -14,7 +14,8 @@ import pytest
 from support import Specimen, certify
 from user import CACHE
 
-from conformance.engine.pooling_models import tiny_embedding
+from conformance.engine.models import CONTEXT
+from conformance.engine.pooling_models import tiny_embedding, with_options
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -138,6 +139,24 @@ def test_a_model_that_the_profile_names_by_its_folder_is_the_plugins_own(
 
     assert found.verdict is Verdict.FAIL
     assert "vLLM does not take" in (found.message or "")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("evidence", Evidence, ids=lambda each: each.value)
+def test_prompts_are_as_long_as_the_plugins_own_model_takes_them(
+    zygote: Zygote, tmp_path: Path, evidence: Evidence
+) -> None:
+    """They had to fit into the harness's own model, whichever the profile named."""
+    longer = {"max_position_embeddings": 2 * CONTEXT}
+    model = str(with_options(longer, tmp_path / "longer", tiny_embedding()))
+    body = _prompts(f"[7] * {CONTEXT + 100}")
+    rules = {"IO-13", "IO-01"}
+    found = _certified(zygote, tmp_path, body, rules, model=model, evidence=evidence)
+
+    assert {
+        rule: each.message for rule, each in found.items() if each.verdict is Verdict.FAIL
+    } == {}
+    assert found["IO-13" if evidence is Evidence.SIMULATOR else "IO-01"].verdict is Verdict.PASS
 
 
 @pytest.mark.engine

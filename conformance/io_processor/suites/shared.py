@@ -81,9 +81,12 @@ def own_host(section: Mapping[str, Any]) -> OwnHost | None:
     """Return a pooling server of the model that a profile names, without the plugin."""
     if "model" not in section or section["model"] in MODELS:
         return None
+    from conformance.io_processor.host import length_of
+
     model = named_model(section["model"])
+    options = server_options(model, length_of(model))
     told = '--hf-overrides={"io_processor_plugin": null}'
-    return OwnHost(model, ("--runner=pooling", *server_options(model), told), of_plugin=True)
+    return OwnHost(model, ("--runner=pooling", *options, told), of_plugin=True)
 
 
 def open_trial(generation: str, opening: Opening) -> Trial:
