@@ -59,7 +59,7 @@ def test_references_are_conformant_live(name: str, tmp_path: Path) -> None:
 HARM = [
     ("exits_on_bad_lines", "ended"),
     ("steps_backwards", "no longer healthy"),
-    ("keeps_weight_that_is_not_whole", "the valid request"),
+    ("keeps_negative_weight", "the valid request"),
 ]
 
 
