@@ -26,6 +26,8 @@ def notes(bench: Stock, rows_alone: RowsAlone, count: int) -> list[dict[str, Any
     with suppress(PluginRaised, PluginMisshapen), limited():
         for index in range(count):
             choice: Choice = ("on", index)
+            if choice not in bench.parameters:
+                continue  # it is refused
             served = [
                 (before.clone(), after.clone())
                 for before, after in rows_alone(bench, choice, bench.behind(STEPS, choice))

@@ -18,6 +18,7 @@ from conformance.logits.aside import Question
 from conformance.logits.errands import Explore, Find
 from conformance.logits.fuzzing.exploration import explore
 from conformance.logits.fuzzing.explorer import Explored
+from conformance.logits.keywords import admitted
 from conformance.logits.parameters import Parameters, find
 from conformance.logits.played import UNSAMPLED, Played
 from conformance.logits.requests import Stock
@@ -105,8 +106,15 @@ class Contract:
         return frozenset({*kinds, self.strata.opt_out})
 
     def stocked(self, plugin: type, model: str, parameters: Parameters, seed: int) -> Stock:
-        """Return what a plugin is tried on in the simulator."""
-        bench = self.bench(plugin, model, parameters.simulated(), seed, parameters.waits)
+        """Return what a plugin is tried on in the simulator.
+
+        Requests that it refuses reach no engine; the rule about admission speaks of them.
+        """
+        sets = parameters.simulated()
+        taken = {choice: said for choice, said in sets.items() if admitted(plugin, said)}
+        if {choice[0] for choice in taken} != {choice[0] for choice in sets}:
+            taken = sets  # nothing else stands for them
+        bench = self.bench(plugin, model, taken, seed, parameters.waits)
         bench.meaning = parameters.meaning
         return bench
 

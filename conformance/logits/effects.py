@@ -14,7 +14,7 @@ from conformance.inputs.words import Words
 from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import label, may_act, unknown_tokens, unreached
-from conformance.logits.keywords import admissible
+from conformance.logits.keywords import admissible, sampling_params
 from conformance.logits.played import Kind
 from conformance.logits.processes import served
 from conformance.logits.rows import alike, differing
@@ -58,8 +58,8 @@ def acts(trial: Trial) -> Finding:
     if not trial.parameters.on:
         why = reasons.blocked(trial) if reasons.blocking(trial) else trial.unknown_switch()
         return unjudged(why, len(examples))
-    idle = [choice for choice in trial.parameters.choices() if choice[0] == "on"]
-    idle = [choice for choice in idle if choice not in seen]
+    played = [choice for choice in trial.bench.parameters if choice[0] == "on"]
+    idle = [choice for choice in played if choice not in seen]
     if not idle:
         return Finding(Verdict.PASS, len(examples), acted)
     entries = ", ".join(f"on[{index}] = {trial.parameters.on[index]}" for _, index in idle)
@@ -153,12 +153,12 @@ def _changed(rows: _Rows) -> int:
 
 def refuses(trial: Trial) -> Finding:
     """``validate_params`` accepts what is good and refuses what is not."""
-    bench = trial.bench
     validate = trial.plugin.validate_params
-    for choice in bench.parameters:
+    valid = trial.parameters.simulated()
+    for choice, said in valid.items():
         try:
             with limited():
-                call("validate_params", validate, bench.params(choice))
+                call("validate_params", validate, sampling_params(said, label(choice)))
         except PluginRaised as error:
             return failed(f"a request that is valid by the profile ({label(choice)}): {error}")
     invalid = trial.parameters.invalid
@@ -177,7 +177,7 @@ def refuses(trial: Trial) -> Finding:
     if not invalid:
         return Finding(
             Verdict.NOT_APPLICABLE,
-            len(bench.parameters),
+            len(valid),
             message="the profile names no invalid requests",
         )
     return Finding(Verdict.PASS, len(invalid), len(invalid))

@@ -22,7 +22,7 @@ from conformance.findings import (
     waiting,
 )
 from conformance.inputs.history import Shape
-from conformance.logits import alike, sweeps
+from conformance.logits import alike, sweeps, unfilled
 from conformance.logits.aside import Aside, answered
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.cases import history_case
@@ -275,6 +275,7 @@ class Trial(Asked):
         more = self.contract.tells(self)
         declared = len(self.parameters.on) if self.parameters.declared else 0
         same = alike.notes(self.bench, self.contract.rows_alone, declared)
+        same += unfilled.notes(self.plugin, self.parameters.off)
         return {"profile": profile, **more, "notes": [*more.get("notes", ()), *same]}
 
     def refusals(self) -> list[Any]:
