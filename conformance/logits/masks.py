@@ -52,3 +52,22 @@ class Masking:
         found = any(bool(torch.isneginf(after[row]).all()) for row in self.counts(index))
         self.wanted &= not found
         return found
+
+
+def favoured(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """Tell of which tokens a plugin changes the logits, or which alone it leaves.
+
+    A grammar may allow none of these. Where they are most of the vocabulary, there are none.
+
+    Args:
+        before: logits ``[1, vocabulary]``, none of them masked.
+        after: what the plugin makes of them.
+
+    Returns:
+        ``[1, vocabulary]``, bool.
+
+    """
+    left = ~torch.isneginf(after)
+    moved = left & (after != before)
+    found = moved if moved.any() else left
+    return found if int(found.sum()) <= found.numel() // 2 else torch.zeros_like(found)

@@ -86,6 +86,8 @@ class Watched(LogitsProcessor):
 class Bench(Stock):
     """One plugin class with everything it needs to be tried out."""
 
+    #: Tokens that a grammar masked last, besides every seventh one.
+    masked: tuple[int, ...] = attrs.field(init=False, default=())
     _idle: list[Watched] = attrs.field(init=False, factory=list)
     _construction: Construction = attrs.field(init=False, factory=Construction)
 

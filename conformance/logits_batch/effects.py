@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -18,6 +18,7 @@ from conformance.inputs.words import Words
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import ROOM
 from conformance.logits.findings import label, switched_on, unreached
+from conformance.logits.masks import favoured
 from conformance.logits.requests import REFUSES_MASKS
 from conformance.logits.rows import alike, delta
 from conformance.logits.trial import Trial
@@ -226,28 +227,50 @@ def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> boo
         return False
 
 
+def _free(bench: Bench, choice: Choice) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the logits of a request whose rows no grammar masks, before and after, step by step."""
+    instance, outputs = bench.new(), list[int]()
+    instance.begin(bench.params(choice), bench.prompt, outputs)
+    for step in range(bench.behind(_MASKED_STEPS, choice)):
+        plain = bench.given(step)
+        after = instance.apply(plain.clone())
+        yield plain, after
+        outputs.append(bench.takes(after[0], bench.words.said(step)))
+        instance.update_state(None)
+    bench.retire(instance, 1)
+
+
+def _mask(bench: Bench, free: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Return the mask of a grammar that allows nothing of what a plugin may prefer.
+
+    That is what parameters and outputs name, and what it prefers on rows without a mask.
+    """
+    tokens = {*bench.tokens}
+    for pair in free:
+        tokens |= {*favoured(*pair)[0].nonzero().flatten().tolist()}
+    bench.masked = tuple(sorted(tokens)[: bench.vocabulary // 2])
+    mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
+    mask[list(bench.masked)] = True
+    mask[bench.seed % 7 :: 7] = True
+    return mask
+
+
 def keeps_masks(trial: Trial) -> Finding:
     """LB-34: what is ``-inf`` before stays so."""
     bench = trial.bench
     if not bench.maskable:
         return Finding(Verdict.NOT_APPLICABLE, message=REFUSES_MASKS)
-    # As a grammar would that allows none of the tokens which parameters and outputs name.
-    mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
-    mask[list(bench.tokens)] = True
-    mask[bench.seed % 7 :: 7] = True
     examples = acted = 0
     for choice in switched_on(bench):
         with limited():
-            # A plugin that respects the mask may leave such rows alone: whether it acts shows on
-            # rows without one.
-            instance, unmasked = bench.new(), bench.new()
-            outputs: list[int] = []
-            for each in (instance, unmasked):
-                each.begin(bench.params(choice), bench.prompt, outputs)
-            for step in range(bench.behind(_MASKED_STEPS, choice)):
-                plain = bench.given(step)
-                free = unmasked.apply(plain.clone())
-                acted += not torch.equal(plain, free)
+            # A plugin that respects the mask may leave such rows alone: whether it acts, and on
+            # which tokens, shows on rows without one.
+            free = list(_free(bench, choice))
+            acted += sum(not torch.equal(plain, after) for plain, after in free)
+            mask = _mask(bench, free)
+            instance, outputs = bench.new(), list[int]()
+            instance.begin(bench.params(choice), bench.prompt, outputs)
+            for step, (plain, unmasked) in enumerate(free):
                 before = plain.masked_fill(mask, -torch.inf)
                 after = instance.apply(before.clone())
                 examples += 1
@@ -261,11 +284,9 @@ def keeps_masks(trial: Trial) -> Finding:
                         acted,
                     )
                 # The mask may have left no token at all.
-                outputs.append(bench.takes(free[0], bench.words.said(step)))
-                for each in (instance, unmasked):
-                    each.update_state(None)
-            for each in (instance, unmasked):
-                bench.retire(each, 1)
+                outputs.append(bench.takes(unmasked[0], bench.words.said(step)))
+                instance.update_state(None)
+            bench.retire(instance, 1)
     if not acted and not unreached(bench):
         return Finding(
             Verdict.NOT_APPLICABLE, examples, message="the plugin changed none of these rows"

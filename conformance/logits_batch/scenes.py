@@ -348,7 +348,7 @@ def _masks(recorder: Recorder) -> Shown:
             counts[entry["of"]] = number + 1
             last = entry
     last["to"] = "result"
-    masked = [list(bench.tokens), bench.seed % 7, bench.vocabulary, 7]
+    masked = [list(bench.masked), bench.seed % 7, bench.vocabulary, 7]
     return {"is": "masked", "masked": masked}
 
 

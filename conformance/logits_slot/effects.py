@@ -11,6 +11,7 @@ import torch
 from conformance.counterexample.logits_slot_player import Waits
 from conformance.findings import Finding, failed, passed
 from conformance.logits.findings import label, switched_on
+from conformance.logits.masks import favoured
 from conformance.logits.requests import REFUSES_MASKS
 from conformance.logits.trial import Trial
 from conformance.logits_slot.bench import Alone, Bench
@@ -52,16 +53,19 @@ def keeps_masks(trial: Trial) -> Finding:
     bench: Bench = trial.bench
     if not bench.maskable:
         return Finding(Verdict.NOT_APPLICABLE, message=REFUSES_MASKS)
-    mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
     start, every = bench.seed % 7, 7
-    mask[list(bench.tokens)] = True
-    mask[start::every] = True
-    masked_tokens = [list(bench.tokens), start, bench.vocabulary, every]
     examples = acted = 0
     for choice in switched_on(bench):
+        mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
+        mask[start::every] = True
         with limited():
             steps = bench.behind(_MASKED_STEPS, choice)
             plain = list(rows_alone(bench, choice, steps))
+            chosen = {*bench.tokens}
+            for pair in plain:
+                chosen |= {*favoured(*pair)[0].nonzero().flatten().tolist()}
+            tokens = sorted(chosen)[: bench.vocabulary // 2]
+            mask[tokens] = True
             masked = list(rows_alone(bench, choice, steps, _said(bench, plain), masked=mask))
         for step, (before, after) in enumerate(masked):
             examples += 1
@@ -75,7 +79,11 @@ def keeps_masks(trial: Trial) -> Finding:
                     f"{after[0, token]:.5g}",
                     examples,
                     acted,
-                    case={"choice": choice, "masked": masked_tokens, "steps": step + 1},
+                    case={
+                        "choice": choice,
+                        "masked": [tokens, start, bench.vocabulary, every],
+                        "steps": step + 1,
+                    },
                 )
     return passed(examples, acted)
 
