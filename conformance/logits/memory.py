@@ -117,8 +117,12 @@ class Requests:
 
 
 def _places(bench: Stock) -> dict[Choice, list[Position]]:
-    """Return where the parameter sets that opt in have values of which there are very many."""
+    """Return where parameter sets that opt in have values of which there are very many.
+
+    Where none does, as with a plugin that only observes, all sets count.
+    """
     last = REQUESTS[Budget.STANDARD] + ROUNDS * MORE
+    opting = [choice for choice in bench.choices if choice[0] != "off"] or bench.choices
     found = {
         choice: [
             path
@@ -133,7 +137,7 @@ def _places(bench: Stock) -> dict[Choice, list[Position]]:
             )
         ]
         for choice, base in bench.parameters.items()
-        if choice in bench.choices and choice[0] != "off"
+        if choice in opting
     }
     return {choice: places for choice, places in found.items() if places}
 
@@ -154,7 +158,10 @@ def look(bench: Stock, begin: Begin, names: tuple[str, ...], budget: Budget) -> 
     # Also where that is well: what grows under a value that is repeated may have made room for
     # others there.
     plain = _look(Requests(bench, {}, numbers), begin, names, budget)
-    return plain if found is None or plain.verdict is not Verdict.PASS else found
+    if found is None or plain.verdict is Verdict.FAIL:
+        return plain
+    # A plugin that changes no row may keep something all the same.
+    return found if found.verdict is Verdict.FAIL or plain.verdict is Verdict.PASS else plain
 
 
 def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budget) -> Finding:
