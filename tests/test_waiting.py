@@ -101,3 +101,32 @@ def test_no_rule_waits_for_one_that_does_not_apply(tmp_path: Path, zygote: Zygot
     assert found["LB-04"].verdict is Verdict.NOT_APPLICABLE
     assert not {rule for rule, others in waiting.items() if "LB-04" in others}
     assert "give a profile with values that it knows, such as" in str(found["LB-06"].message)
+
+
+#: Reads a key, and does nothing without a setting of the deployment.
+CONFIGURED = """
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+class Plugin(LogitsProcessor):
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.limits, self.said = {}, vllm_config.additional_config.get("said", [])
+    def is_argmax_invariant(self): return False
+    def update_state(self, batch_update):
+        process_dict_updates(self.limits, batch_update, self.limit)
+    @staticmethod
+    def limit(params, prompt, outputs):
+        return (params.extra_args or {}).get("limit")
+    def apply(self, logits):
+        for row in self.limits:
+            for token in self.said:
+                logits[row, token] += 1.0
+        return logits
+"""
+
+
+def test_a_setting_of_the_deployment_is_named_beside_keys(tmp_path: Path, zygote: Zygote) -> None:
+    """No value of a key can switch on what the deployment has to name."""
+    said = str(judged(tmp_path, zygote, CONFIGURED)["LB-05"].message)
+
+    assert "values that it knows, and the additional_config that it asks for, such as" in said

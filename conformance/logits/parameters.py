@@ -96,7 +96,7 @@ class Parameters:
         tried = f"none of {', '.join(map(repr, LIKELY))} did"
         return (
             f"nothing switched the plugin on (it reads extra_args {keys}; {tried}{refused}); give "
-            "a profile with values that it knows, such as\n"
+            f"a profile with values that it knows{self._asked(plugin)}, such as\n"
             + starter(self.keys, self.tables, demanded={} not in self.off)
         )
 

@@ -80,11 +80,15 @@ def moved(error: BaseException, source: str | None) -> str | None:
 
     Only what is defined in one place is told.  None where nothing of the host was missing.
     """
-    asked = next(
-        (each for each in chain(error) if isinstance(each, ImportError) and _of_host(each)), None
-    )
-    names = _asked_for(asked, source) if asked is not None else ()
-    there = sys.modules.get(asked.name or "") if asked is not None else None
+    asked = [each for each in chain(error) if isinstance(each, ImportError) and _of_host(each)]
+    # What was tried first, for a newer host, comes last.
+    told = (_where_to(each, source) for each in reversed(asked))
+    return next(filter(None, told), None)
+
+
+def _where_to(asked: ImportError, source: str | None) -> str | None:
+    names = _asked_for(asked, source)
+    there = sys.modules.get(asked.name or "")
     names = tuple(name for name in names if not hasattr(there, name))
     host = getattr(sys.modules.get(_HOST), "__path__", ())
     if not names or not host:
@@ -107,9 +111,9 @@ def moved(error: BaseException, source: str | None) -> str | None:
     return f"this vLLM has {told}" if told else _renamed(asked, names, Path(host[0]))
 
 
-def _renamed(asked: ImportError | None, names: Iterable[str], host: Path) -> str | None:
+def _renamed(asked: ImportError, names: Iterable[str], host: Path) -> str | None:
     """Return what the host defines instead of names, in the one module that went elsewhere."""
-    _, _, last = ((asked and asked.name) or "").rpartition(".")
+    _, _, last = (asked.name or "").rpartition(".")
     files = list(host.rglob(f"{last}.py"))
     if len(files) != 1 or not isinstance(asked, ModuleNotFoundError):
         return None

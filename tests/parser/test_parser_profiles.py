@@ -291,6 +291,19 @@ def test_what_vllm_has_moved_is_told(
     assert message.endswith(f"(moved.py:1): this vLLM has {said}" if said else "(moved.py:1)")
 
 
+@pytest.mark.usefixtures("shared_zygote")
+def test_what_was_imported_for_newer_releases_is_told(zygote: Zygote, tmp_path: Path) -> None:
+    """Where older places are tried when it fails, the first of them is the one to mend."""
+    newer = "from vllm.where.it.was import MultiModalDataDict"
+    older = "from vllm.older.still import ToolParser"
+    attempts = f"try:\n    {newer}\nexcept ImportError:\n    {older}\n"
+    (tmp_path / "moved.py").write_text(f"{attempts}\nclass Moved(ToolParser):\n    pass\n")
+    plugin = Specimen(f"{tmp_path / 'moved.py'}:Moved", None, {}, generation="parser/tool")
+    found = certify(zygote, plugin, tmp_path, rules={"TP-01"})["TP-01"]
+
+    assert "this vLLM has MultiModalDataDict in vllm.inputs.llm" in str(found.message)
+
+
 #: Looks for tokens that no known format has, and reads nothing.
 TOKENS = """\
 from vllm.reasoning import ReasoningParser

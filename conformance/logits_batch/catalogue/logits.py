@@ -18,7 +18,7 @@ RULES = section(
         ),
         hint="Check that apply returns the tensor it changed, and that the extra_args key is "
         "spelled as in the profile; parameters that act only after many tokens need a smaller "
-        "value in the profile.",
+        "value in the profile, and a processor that only observes has on = [].",
         evidence=ALL,
         resembles=("Entropic-Science/qr-sampler@db9c33c",),
     ),

@@ -18,7 +18,7 @@ RULES = section(
             ),
         ),
         hint="Check the names and types of arguments in the profile, and that add_request returns "
-        "True.",
+        "True; a processor that only observes has on = [].",
         evidence=ALL,
     ),
     Rule(

@@ -22,7 +22,8 @@ RULES = (
         evidence=SERVED,
         section="Loading",
         sources=(_says("__init__", "def __init__(self, tokenizer, tools=None)"), MADE),
-        hint="Take tools as well, and hand both on: super().__init__(tokenizer, tools).",
+        hint="Let the constructor take tools as well and hand both on, "
+        "super().__init__(tokenizer, tools), and let each method take what vLLM calls it with.",
         resembles=("vllm-project/vllm#38837", "vllm-project/vllm#42065"),
     ),
     common.survives(TOOL),
