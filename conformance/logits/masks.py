@@ -54,19 +54,28 @@ class Masking:
         return found
 
 
-def favoured(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """Tell of which tokens a plugin changes the logits, or which alone it leaves.
-
-    A grammar may allow none of these. Where they are most of the vocabulary, there are none.
+def preferred(
+    tokens: Iterable[int], free: Iterable[tuple[torch.Tensor, torch.Tensor]]
+) -> list[int]:
+    """Return what a grammar masks that allows nothing of what a plugin may prefer.
 
     Args:
-        before: logits ``[1, vocabulary]``, none of them masked.
-        after: what the plugin makes of them.
+        tokens: those that parameters and outputs name.
+        free: logits before and after of rows without a mask, ``[1, vocabulary]`` each.
 
     Returns:
-        ``[1, vocabulary]``, bool.
+        The token ids: half of the vocabulary, at the most.
 
     """
+    found, size = {*tokens}, 0
+    for before, after in free:
+        found |= {*_favoured(before, after)[0].nonzero().flatten().tolist()}
+        size = before.numel()
+    return sorted(found)[: size // 2]
+
+
+def _favoured(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """Tell of which tokens a plugin changes the logits, or which alone it leaves, if these are few."""
     left = ~torch.isneginf(after)
     moved = left & (after != before)
     found = moved if moved.any() else left

@@ -18,7 +18,7 @@ from conformance.inputs.words import Words
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import ROOM
 from conformance.logits.findings import label, switched_on, unreached
-from conformance.logits.masks import favoured
+from conformance.logits.masks import preferred
 from conformance.logits.requests import REFUSES_MASKS
 from conformance.logits.rows import alike, delta
 from conformance.logits.trial import Trial
@@ -241,14 +241,8 @@ def _free(bench: Bench, choice: Choice) -> Iterator[tuple[torch.Tensor, torch.Te
 
 
 def _mask(bench: Bench, free: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-    """Return the mask of a grammar that allows nothing of what a plugin may prefer.
-
-    That is what parameters and outputs name, and what it prefers on rows without a mask.
-    """
-    tokens = {*bench.tokens}
-    for pair in free:
-        tokens |= {*favoured(*pair)[0].nonzero().flatten().tolist()}
-    bench.masked = tuple(sorted(tokens)[: bench.vocabulary // 2])
+    """Return the mask of a grammar that allows nothing of what a plugin may prefer."""
+    bench.masked = tuple(preferred(bench.tokens, free))
     mask = torch.zeros(bench.vocabulary, dtype=torch.bool)
     mask[list(bench.masked)] = True
     mask[bench.seed % 7 :: 7] = True

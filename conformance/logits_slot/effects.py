@@ -11,7 +11,7 @@ import torch
 from conformance.counterexample.logits_slot_player import Waits
 from conformance.findings import Finding, failed, passed
 from conformance.logits.findings import label, switched_on
-from conformance.logits.masks import favoured
+from conformance.logits.masks import preferred
 from conformance.logits.requests import REFUSES_MASKS
 from conformance.logits.trial import Trial
 from conformance.logits_slot.bench import Alone, Bench
@@ -61,10 +61,7 @@ def keeps_masks(trial: Trial) -> Finding:
         with limited():
             steps = bench.behind(_MASKED_STEPS, choice)
             plain = list(rows_alone(bench, choice, steps))
-            chosen = {*bench.tokens}
-            for pair in plain:
-                chosen |= {*favoured(*pair)[0].nonzero().flatten().tolist()}
-            tokens = sorted(chosen)[: bench.vocabulary // 2]
+            tokens = preferred(bench.tokens, plain)
             mask[tokens] = True
             masked = list(rows_alone(bench, choice, steps, _said(bench, plain), masked=mask))
         for step, (before, after) in enumerate(masked):
