@@ -75,7 +75,7 @@ def preferred(
 
 
 def _favoured(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """Tell of which tokens a plugin changes the logits, or which alone it leaves, if these are few."""
+    """Tell of which tokens a plugin changes the logits, or which alone it leaves, where few are."""
     left = ~torch.isneginf(after)
     moved = left & (after != before)
     found = moved if moved.any() else left
