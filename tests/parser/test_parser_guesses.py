@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import strategies as st
-from support import DEFECTIVE_PARSER, certify, gallery
+from support import DEFECTIVE_PARSER, Specimen, certify, gallery
 from vllm.tool_parsers.pythonic_tool_parser import PythonicToolParser
 
 from conformance.parser import checks
@@ -20,8 +22,6 @@ from reference_plugins.parser.tagged_calls import TaggedCallsParser
 from reference_plugins.parser.thinking import ThinkingParser
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hypothesis.strategies import SearchStrategy
     from vllm.entrypoints.generate.base.protocol import DeltaMessage, ExtractedToolCallInformation
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -147,3 +147,19 @@ def test_a_leak_is_told_beside_a_wrong_index(zygote: Zygote, tmp_path: Path) -> 
     results = certify(zygote, leaks, tmp_path, rules={"TP-04", "TP-08"})
 
     assert {each.verdict for each in results.values()} == {Verdict.FAIL}
+
+
+def test_calls_within_tools_tags_are_found_without_a_profile(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """No parser of vLLM reads them, and several that people published do."""
+    reference = sys.modules[TaggedCallsParser.__module__].__file__
+    assert reference is not None
+    source = Path(reference).read_text(encoding="utf-8").replace("tool_call>", "tools>")
+    (tmp_path / "tools.py").write_text(source, encoding="utf-8")
+    plugin = Specimen(
+        f"{tmp_path / 'tools.py'}:TaggedCallsParser", None, {}, generation="parser/tool"
+    )
+    found = certify(zygote, plugin, tmp_path, rules={"TP-03", "TP-04"}, budget=Budget.QUICK)
+
+    assert {each.verdict for each in found.values()} == {Verdict.PASS}, found
