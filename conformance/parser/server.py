@@ -333,7 +333,11 @@ class Trial(LiveTrial):
         rule = self._rule(19)
         stopping = [(attrs.evolve(each, stop=(STOP,)), alone.said) for each, alone in self._alone]
         for question, answer, expected in await self._ask(stopping):
-            if STOP not in question.text and not answer.said.same(expected):
+            # Reasoning is the reasoning parser's; what follows on it is handed over, late as well.
+            thought = answer.said.reasoning == expected.reasoning
+            theirs = bool(expected.reasoning) if self.role == TOOL else thought
+            theirs = theirs and self.found.partner is not None
+            if STOP not in question.text and not theirs and not answer.said.same(expected):
                 told = f"{quoted(question.text)}, {question.how}: {answer.said}"
                 self.ledger.advise(rule, f"{told}; without it: {expected}")
             self._saw(answer, 19)

@@ -99,7 +99,8 @@ def test_correct_parsers_pass_live(zygote: Zygote, specimen: Specimen, tmp_path:
     """A correct parser breaks no rule that a server shows."""
     found = certify(zygote, specimen, tmp_path, evidence=(Evidence.SERVER,))
 
-    assert not {rule: one.message for rule, one in found.items() if one.verdict not in GOOD}
+    wrong = {rule: one.message for rule, one in found.items() if one.verdict not in GOOD}
+    assert not {rule: message for rule, message in wrong.items() if rule not in specimen.advice}
     assert set(found) == SERVED[specimen.generation]
 
 
