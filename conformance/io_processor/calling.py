@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import vllm
@@ -154,7 +155,7 @@ def uncallable(bench: Bench) -> Finding | None:
     ]
     for name, arguments, keywords in calls:
         try:
-            inspect.signature(getattr(made, name)).bind(*arguments, **keywords)
+            _signature(made, name).bind(*arguments, **keywords)
         except TypeError as error:
             given = [*("..." for _ in arguments), *(f"{key}=..." for key in keywords)]
             why = f"{name}({', '.join(given)}) is not possible: {error}"
@@ -162,6 +163,17 @@ def uncallable(bench: Bench) -> Finding | None:
         except ValueError:  # a callable that hides its signature
             continue
     return None
+
+
+def _signature(made: object, name: str) -> inspect.Signature:
+    """Return what a call of a hook binds its arguments to.
+
+    A descriptor such as functools.singledispatchmethod hands out a function that takes anything,
+    and says that it wraps one that takes self, too.
+    """
+    found, written = getattr(made, name), inspect.getattr_static(made, name)
+    own = isinstance(written, FunctionType | staticmethod)
+    return inspect.signature(found, follow_wrapped=own or not isinstance(found, FunctionType))
 
 
 @checks("IO-06")
