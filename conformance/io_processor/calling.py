@@ -224,8 +224,9 @@ def _unawaitable(trial: Trial, names: list[str]) -> str | None:
 
 
 async def _no_outputs() -> AsyncIterator[tuple[int, PoolingRequestOutput]]:
-    for nothing in ():
-        yield nothing
+    none: tuple[tuple[int, PoolingRequestOutput], ...] = ()
+    for output in none:
+        yield output
 
 
 def overridden(bench: Bench) -> list[str]:
