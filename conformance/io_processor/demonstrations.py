@@ -23,10 +23,10 @@ from conformance.counterexample.execution import demonstrated, document
 from conformance.counterexample.source import decoded, encoded, spelt
 from conformance.engine.pooling_models import MODELS
 from conformance.findings import Finding
+from conformance.inputs.places import places
 from conformance.io_processor import cases, meaning, process
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
-from conformance.io_processor.stock import places
 from conformance.io_processor.trial import Trial
 
 #: What a program is made of.

@@ -12,6 +12,7 @@ import attrs
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed, waiting
+from conformance.inputs.places import changed, places
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
@@ -19,7 +20,6 @@ from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.classics import classics
 from conformance.io_processor.outcomes import one_prompt
 from conformance.io_processor.prompts import parsed, unsteady
-from conformance.io_processor.stock import changed, places
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, Shape
 from conformance.io_processor.trial import Trial
 from conformance.search import IO_HISTORIES, smallest

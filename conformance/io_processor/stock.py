@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import lookalikes, oddities
+from conformance.inputs.places import Path, changed, places, without
 from conformance.watching.comparison import shortened
 
 
@@ -119,42 +120,6 @@ def _turned(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN
             yield ("keys", *place), (data, changed(data, place, dict(reversed(value.items()))))
         elif isinstance(value, list) and len(value) > 1:
             yield ("items", *place), (data, changed(data, place, value[::-1]))
-
-
-Path = tuple[str | int, ...]
-
-
-def places(data: Any, here: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 - JSON values
-    """Yield every place in JSON data with its value."""
-    yield here, data
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from places(value, (*here, key))
-    elif isinstance(data, list):
-        for index, value in enumerate(data[:4]):
-            yield from places(value, (*here, index))
-
-
-def changed(data: Any, place: Path, value: Any) -> Any:  # noqa: ANN401 - JSON values
-    """Return data with another value at a place."""
-    if not place:
-        return value
-    fresh = copy.deepcopy(data)
-    inner = fresh
-    for part in place[:-1]:
-        inner = inner[part]
-    inner[place[-1]] = value
-    return fresh
-
-
-def without(data: Any, place: Path) -> Any:  # noqa: ANN401 - JSON values
-    """Return data without the value at a place."""
-    fresh = copy.deepcopy(data)
-    inner = fresh
-    for part in place[:-1]:
-        inner = inner[part]
-    del inner[place[-1]]
-    return fresh
 
 
 #: What a hostile client sends in place of something honest.
