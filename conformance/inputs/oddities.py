@@ -55,6 +55,10 @@ _RUNS = ("a", "1", " ", "-", ".", "\n", "a ", "a,", "a.b@", "/", '"', "<", "(", 
 #: What ends a run, so that what matched it so far does not match in the end.
 _ENDS = ("!", "\x00")
 
+#: A pattern that a client may name, and a text over which it backtracks for ever.
+PATTERN = "(a+)+$"
+MATCHED = "a" * RUN + "!"
+
 #: Characters of a text, or entries of a list, small ones first; the largest make a megabyte.
 SIZES = (2_000, 16_000, 128_000, 1_000_000)
 

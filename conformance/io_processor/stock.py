@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -14,6 +15,9 @@ from hypothesis.strategies import SearchStrategy
 from conformance.inputs import lookalikes, oddities
 from conformance.inputs.places import Path, changed, places, without
 from conformance.watching.comparison import shortened
+
+#: Requests that name a pattern, at most.
+PATTERNS = 60
 
 
 @attrs.frozen
@@ -187,6 +191,7 @@ def bodies(
         for key in (key for key in keys if (key,) not in known):
             grown += [((key,), "x", base) for base in _alone_too(whole)]
             yield from (("", data, None) for data in _with_key(whole, key))
+    yield from (("", data, None) for data in islice(_patterns(valid, keys), PATTERNS))
     for place, value, data in grown:
         for form in oddities.forms(value):
             for size in oddities.SIZES:
@@ -194,6 +199,18 @@ def bodies(
                 alone = ", alone" if place and not data else ""
                 name = f"a request with {size:,} characters {form.name} at data{where}{alone}"
                 yield name, changed(data, place, form.make(size)), (place, form.name)
+
+
+def _patterns(valid: tuple[Any, ...], keys: tuple[str, ...]) -> Iterator[Any]:
+    """Yield data in which one text is a pattern, and another one what it backtracks over."""
+    for data in valid:
+        texts = [place for place, value in places(data) if isinstance(value, str)]
+        absent = [(key,) for key in keys if isinstance(data, dict) and key not in data]
+        for place in (*texts, *absent):
+            for other in texts:
+                if other != place:
+                    searched = changed(data, other, oddities.MATCHED)
+                    yield changed(searched, place, oddities.PATTERN)
 
 
 def _with_key(whole: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:

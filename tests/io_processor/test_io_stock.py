@@ -15,6 +15,7 @@ import pytest
 from specimens import REFERENCE_IO
 from support import UNUSUAL_IO, Specimen, ask_job, certify
 
+from conformance.inputs import oddities
 from conformance.inputs import places as edited
 from conformance.io_processor import discovery, stock
 from conformance.io_processor.addresses import naming
@@ -84,6 +85,14 @@ def test_changing_a_place_leaves_the_data_alone() -> None:
     assert less == {"text": "a brown fox runs", "options": {"lines": ["red", "green"]}}
     assert edited.changed(DOCUMENT, (), 7) == 7
     assert before == DOCUMENT
+
+
+@pytest.mark.parametrize("valid", [{"text": "a b"}, {"text": "a b", "pattern": "b"}])
+def test_a_pattern_is_sent_beside_what_it_backtracks_over(valid: dict[str, str]) -> None:
+    """A key that a plugin looks for may hold what it searches another text for."""
+    sent = [data for _, data, _ in stock.bodies((valid,), (), ("pattern",))]
+
+    assert {"text": oddities.MATCHED, "pattern": oddities.PATTERN} in sent
 
 
 def test_places_of_a_long_list_are_few() -> None:
