@@ -266,3 +266,37 @@ def test_each_way_that_was_never_gone_is_told_in_a_sentence() -> None:
         ((9,), "the loop never came to its end"),
         ((9,), "`a` was true whenever the loop began"),
     ]
+
+
+FULL = """\
+def post_process(self, model_output, names):
+    for name, output in zip(names, model_output, strict=True):
+        names = output
+        if name:
+            break
+    else:
+        names = 0
+    for number, output in enumerate(model_output):
+        if number:
+            break
+    else:
+        names = 1
+    for number in itertools.count():
+        if number:
+            break
+    else:
+        names = 2
+    for name in names:
+        if name:
+            break
+    else:
+        names = 3
+"""
+
+
+def test_what_hosts_hand_over_is_never_empty() -> None:
+    """There is no request without prompts, so there is none without outputs."""
+    ran = range(1, FULL.count("\n") + 1)
+    found = [gap.says for gap in gaps.gaps(FULL, ran, gone=())]
+
+    assert [says for says in found if "empty" in says] == ["`names` was never empty"]

@@ -82,12 +82,11 @@ def check_callable(host: Host, hook: str) -> str | None:
     return None
 
 
-def check_awaitable(host: Host) -> str | None:
-    """Both hooks with async in their names can be awaited."""
-    for name in ("pre_process_async", "post_process_async"):
-        if not inspect.iscoroutinefunction(getattr(host.plugin, name)):
-            what = f"{name} is an ordinary function, and what it returns cannot be awaited"
-            return f"{what}\nexpected: a coroutine function, written with async def"
+def check_awaitable(host: Host, hook: str) -> str | None:
+    """The hook with async in its name can be awaited."""
+    if not inspect.iscoroutinefunction(getattr(host.plugin, hook)):
+        what = f"{hook} is an ordinary function, and what it returns cannot be awaited"
+        return f"{what}\nexpected: a coroutine function, written with async def"
     return None
 
 
@@ -234,7 +233,11 @@ def check_prompts_awaited(host: Host, data: Any) -> str | None:
     expected = rendered(host, plugin.pre_process(prompt=prompt, request_id="id-0"))
     plugin = host.new()
     prompt = host.parsed(plugin, copy.deepcopy(data))
-    given = asyncio.run(plugin.pre_process_async(prompt=prompt, request_id="id-0"))
+
+    async def ask() -> Any:
+        return await plugin.pre_process_async(prompt=prompt, request_id="id-0")
+
+    given = asyncio.run(ask())
     got, wanted = (
         [prompt.get("prompt_token_ids") for prompt in prompts]
         for prompts in (rendered(host, given), expected)

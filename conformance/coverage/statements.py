@@ -126,12 +126,23 @@ def _of_loop(node: ast.For | ast.AsyncFor | ast.While, over: ast.expr) -> list[W
 
 
 def _full(value: ast.expr) -> bool:
-    """Tell whether a loop over an expression has something to do whatever happens."""
+    """Tell whether a loop over an expression has something to do whatever happens.
+
+    An IO processor has outputs, for vLLM refuses a request without prompts; what is gone through
+    beside them has one for each.
+    """
     match value:
         case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
             return any(not isinstance(each, ast.Starred) for each in items)
-        case ast.Constant() | ast.JoinedStr():
+        case (
+            ast.Constant()
+            | ast.JoinedStr()
+            | ast.Name(id="model_output")
+            | ast.Call(func=ast.Attribute(value=ast.Name(id="itertools"), attr="count"))
+        ):
             return True
+        case ast.Call(func=ast.Name(id="zip"), args=several):
+            return any(isinstance(each, ast.Name) and _full(each) for each in several)
         case ast.Call(func=ast.Name(id="range"), args=arguments):
             return all(isinstance(each, ast.Constant) for each in arguments)
         case ast.Call(func=ast.Name(id="enumerate" | "reversed" | "sorted"), args=[inner, *_]):

@@ -55,8 +55,16 @@ _RUNS = ("a", "1", " ", "-", ".", "\n", "a ", "a,", "a.b@", "/", '"', "<", "(", 
 #: What ends a run, so that what matched it so far does not match in the end.
 _ENDS = ("!", "\x00")
 
+#: A pattern that a client may name, and a text over which it backtracks for ever.
+PATTERN = "(a+)+$"
+MATCHED = "a" * RUN + "!"
+
 #: Characters of a text, or entries of a list, small ones first; the largest make a megabyte.
 SIZES = (2_000, 16_000, 128_000, 1_000_000)
+
+#: Texts of which a long one is made: words, one or many, blanks, and what patterns look for the end
+#: of.
+_LONG = ("a", " ", "(", "a ", "a.", "<")
 _ENTRY = 10  #: characters that one entry of a list takes, roughly
 
 
@@ -121,7 +129,7 @@ def texts(text: str) -> Iterator[Form]:
     """Yield ways in which a text becomes long."""
     yield Form("of the same text", lambda size: (f"{text} " * (size // (len(text) + 1) + 1))[:size])
     yield Form("of other words", _distinct)
-    for letter in ("a", " ", "(", "a "):
+    for letter in _LONG:
         yield Form(f"of {letter!r} and an exclamation mark", partial(_run, letter))
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import attrs
 
-from conformance.io_processor.stock import changed, fewer, places
+from conformance.inputs.places import changed, places
+from conformance.io_processor.stock import fewer
 
 #: Where the server listens, if it can: what messages quote is then the same each time.
 PORT = 47_113

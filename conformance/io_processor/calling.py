@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import vllm
+from vllm.outputs import PoolingRequestOutput
 
 from conformance.checking import checks
 from conformance.counterexample.io_engine_player import settings_of
@@ -20,10 +23,11 @@ from conformance.findings import Finding, failed, passed
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
 from conformance.io_processor.host import DATA
+from conformance.io_processor.prompts import parsed
 from conformance.io_processor.trial import Trial
 from conformance.plugin.target import IO_PROCESSORS
 from conformance.verdict import Verdict
-from conformance.watching.interruption import in_call
+from conformance.watching.interruption import in_call, limited
 from conformance.watching.raised import said
 
 #: The module of the function that the entry point names, and the class that the function names.
@@ -154,7 +158,7 @@ def uncallable(bench: Bench) -> Finding | None:
     ]
     for name, arguments, keywords in calls:
         try:
-            inspect.signature(getattr(made, name)).bind(*arguments, **keywords)
+            _signature(made, name).bind(*arguments, **keywords)
         except TypeError as error:
             given = [*("..." for _ in arguments), *(f"{key}=..." for key in keywords)]
             why = f"{name}({', '.join(given)}) is not possible: {error}"
@@ -164,22 +168,65 @@ def uncallable(bench: Bench) -> Finding | None:
     return None
 
 
+def _signature(made: object, name: str) -> inspect.Signature:
+    """Return what a call of a hook binds its arguments to.
+
+    A descriptor such as functools.singledispatchmethod hands out a function that takes anything,
+    and says that it wraps one that takes self, too.
+    """
+    found, written = getattr(made, name), inspect.getattr_static(made, name)
+    own = isinstance(written, FunctionType | staticmethod)
+    return inspect.signature(found, follow_wrapped=own or not isinstance(found, FunctionType))
+
+
 @checks("IO-06")
 def awaitable(trial: Trial) -> Finding:
-    """What is overridden of the awaited hooks is a coroutine function."""
+    """What is overridden of the awaited hooks returns what can be awaited."""
     if not (names := overridden(trial.bench)):
         return none_awaited()
-    if why := awaitable_trouble(trial.bench):
-        return failed(why)
+    plain = [
+        name for name in names if not inspect.iscoroutinefunction(getattr(trial.bench.cls, name))
+    ]
+    if plain and (name := _unawaitable(trial, plain)):
+        why = f"{name} is no coroutine function: awaiting what it returns raises TypeError"
+        return failed(why, case={"hook": name})
     return passed(len(names), len(names))
 
 
-def awaitable_trouble(bench: Bench) -> str | None:
-    """Say which awaited hook is none, or return None."""
-    for name in overridden(bench):
-        if not inspect.iscoroutinefunction(getattr(bench.cls, name)):
-            return f"{name} is no coroutine function: awaiting what it returns raises TypeError"
-    return None
+def _unawaitable(trial: Trial, names: list[str]) -> str | None:
+    """Return which of the hooks that are no coroutine functions returns nothing to await.
+
+    Such a function may return a future, so it is called with a request that is answered.
+    """
+    trial.prepare()
+    if not trial.bench.stock.valid:
+        return names[0]
+    plugin = trial.bench.make().plugin
+    prompt = parsed(plugin, trial.bench, trial.bench.stock.valid[0])
+
+    async def ask() -> str | None:
+        for name in ASYNC:
+            given = {"prompt": prompt} if name == ASYNC[0] else {"model_output": _no_outputs()}
+            hook = getattr(plugin, name)
+            with in_call(name):
+                answer = hook(**given, request_id="id-0")
+            if not inspect.isawaitable(answer):
+                return name
+            with suppress(Exception):  # of no outputs it need not make an answer
+                await answer
+        return None
+
+    try:
+        with limited():
+            return asyncio.run(ask())
+    except Exception:  # noqa: BLE001 - rules about requests tell that
+        return None
+
+
+async def _no_outputs() -> AsyncIterator[tuple[int, PoolingRequestOutput]]:
+    none: tuple[tuple[int, PoolingRequestOutput], ...] = ()
+    for output in none:
+        yield output
 
 
 def overridden(bench: Bench) -> list[str]:

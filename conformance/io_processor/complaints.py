@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 from pydantic import BaseModel, ValidationError
 
-from conformance.io_processor.stock import Path
+from conformance.inputs.places import Path
 
 TEXT = "the quick brown fox jumps over the lazy dog and runs away from the hounds"
 

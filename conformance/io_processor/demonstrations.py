@@ -23,10 +23,10 @@ from conformance.counterexample.execution import demonstrated, document
 from conformance.counterexample.source import decoded, encoded, spelt
 from conformance.engine.pooling_models import MODELS
 from conformance.findings import Finding
+from conformance.inputs.places import places
 from conformance.io_processor import cases, meaning, process
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
-from conformance.io_processor.stock import places
 from conformance.io_processor.trial import Trial
 
 #: What a program is made of.
@@ -168,7 +168,6 @@ def _events(lines: Sequence[Mapping[str, Any]], *, awaited: bool) -> Iterator[li
 _WITHOUT_DATA: Mapping[str, Scene] = {
     "IO-02": {"is": "constructed"},
     "IO-03": {"is": "with-renderer"},
-    "IO-06": {"is": "awaitable"},
     "IO-14": {"is": "params"},
     "IO-16": {"is": "fresh"},
     "IO-43": {"is": "params"},
@@ -226,6 +225,11 @@ def _keeping(_: Trial, finding: Finding) -> Iterator[Scene]:
 def _calling(_: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-05: the hook that cannot be called."""
     yield {"is": "callable", "hook": _case(finding)["hook"]}
+
+
+def _awaiting(_: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-06: the hook that cannot be awaited."""
+    yield {"is": "awaitable", "hook": _case(finding)["hook"]}
 
 
 def _failing(trial: Trial, finding: Finding) -> Iterator[Scene]:
@@ -305,6 +309,7 @@ def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 _OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "IO-05": _calling,
+    "IO-06": _awaiting,
     "IO-40": _meant,
     "IO-15": _keeping,
     "IO-20": _failing,

@@ -14,10 +14,11 @@ import attrs
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import lookalikes
+from conformance.inputs.places import changed, places
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.complaints import QUOTED, TEXT, declared, mended, missing
-from conformance.io_processor.stock import Stock, changed, fewer, near, places, varied
+from conformance.io_processor.stock import Stock, fewer, near, varied
 from conformance.io_processor.traffic import Do
 from conformance.plugin.toml import inline
 from conformance.search import examples

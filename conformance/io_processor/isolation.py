@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, waiting
+from conformance.inputs.places import changed, places
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
@@ -19,12 +20,11 @@ from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.classics import classics
 from conformance.io_processor.outcomes import one_prompt
 from conformance.io_processor.prompts import parsed, unsteady
-from conformance.io_processor.stock import changed, places
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, Shape
 from conformance.io_processor.trial import Trial
 from conformance.search import IO_HISTORIES, smallest
 from conformance.verdict import Verdict
-from conformance.watching.comparison import difference, letter, plain, shortened
+from conformance.watching.comparison import Place, difference, letter, plain, shortened
 from conformance.watching.untouched import Ended
 
 #: Data of which every two are served one after the other, offline.
@@ -88,12 +88,8 @@ def _judge(trial: Trial, wanted: Shape) -> Finding:
     bench = trial.bench
     if wanted is ORDER and not bench.stock.several():
         return one_prompt()
-    if wanted is not ORDER and not tells_apart(bench):
-        why = (
-            "every valid request gets the same answer: give at least two in [io-processor] valid "
-            "that do not"
-        )
-        return Finding(Verdict.NOT_VERIFIED, message=why)
+    if wanted is not ORDER and (why := alike(bench)):
+        return why
     count, broken = search(trial, wanted)
     if broken is None:
         return passed(count, count)
@@ -150,11 +146,22 @@ def outliving(trial: Trial) -> Finding | None:
     return None
 
 
-def tells_apart(bench: Bench) -> bool:
+def alike(bench: Bench) -> Finding | None:
+    """Return that nobody can tell whose answer one is, or None."""
+    if tells_apart(bench, bench.hidden):
+        return None
+    if bench.hidden and tells_apart(bench, frozenset()):
+        why = "what tells the answers to valid requests apart is left to chance in some of them"
+        return waiting("IO-24", why)
+    why = "every valid request gets the same answer: give at least two in [io-processor] valid "
+    return Finding(Verdict.NOT_VERIFIED, message=f"{why}that do not")
+
+
+def tells_apart(bench: Bench, hidden: frozenset[Place]) -> bool:
     """Tell whether any two valid requests get different answers."""
     answers = [bench.alone(index, "id-0") for index in range(len(bench.stock.valid))]
     good = [answer.data for answer in answers if answer.kind is Kind.ANSWERED]
-    return any(difference(other, good[0], bench.hidden) for other in good[1:])
+    return any(difference(other, good[0], hidden) for other in good[1:])
 
 
 def search(trial: Trial, wanted: Shape) -> tuple[int, Broken | None]:
@@ -299,8 +306,8 @@ def _cut(data: object) -> Iterator[Any]:
 def without_ids(trial: Trial) -> Finding:
     """Offline requests, one after the other, each get what they get alone."""
     bench = trial.bench
-    if not tells_apart(bench):
-        return Finding(Verdict.NOT_VERIFIED, message="every valid request gets the same answer")
+    if why := alike(bench):
+        return why
     stock = bench.stock
     few: Sequence[int] = range(min(len(stock.valid), MOST_OFFLINE))
     if len(stock.valid) > len(few):  # the last may have many prompts

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from conformance.inputs.places import Path, changed, places, without
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
-from conformance.io_processor.stock import Path, changed, places, without
 from conformance.io_processor.watched import Watched
 from conformance.watching.interruption import limited, progressed
 from conformance.watching.leaks import Given, Spent, more_files, names_of_files, open_files, size_of

@@ -13,6 +13,7 @@ from typing import Any
 from conformance.checking import checks
 from conformance.counterexample.io_engine_player import Noted
 from conformance.findings import Finding, failed, passed
+from conformance.inputs.places import places
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
@@ -20,7 +21,6 @@ from conformance.io_processor.direct import finished, prepared
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.messages import as_json, response_class
 from conformance.io_processor.prompts import parsed
-from conformance.io_processor.stock import places
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.verdict import Verdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import lookalikes, oddities
+from conformance.inputs.places import Path, changed, places, without
 from conformance.watching.comparison import shortened
+
+#: Requests that name a pattern, at most.
+PATTERNS = 60
 
 
 @attrs.frozen
@@ -121,42 +126,6 @@ def _turned(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN
             yield ("items", *place), (data, changed(data, place, value[::-1]))
 
 
-Path = tuple[str | int, ...]
-
-
-def places(data: Any, here: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 - JSON values
-    """Yield every place in JSON data with its value."""
-    yield here, data
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from places(value, (*here, key))
-    elif isinstance(data, list):
-        for index, value in enumerate(data[:4]):
-            yield from places(value, (*here, index))
-
-
-def changed(data: Any, place: Path, value: Any) -> Any:  # noqa: ANN401 - JSON values
-    """Return data with another value at a place."""
-    if not place:
-        return value
-    fresh = copy.deepcopy(data)
-    inner = fresh
-    for part in place[:-1]:
-        inner = inner[part]
-    inner[place[-1]] = value
-    return fresh
-
-
-def without(data: Any, place: Path) -> Any:  # noqa: ANN401 - JSON values
-    """Return data without the value at a place."""
-    fresh = copy.deepcopy(data)
-    inner = fresh
-    for part in place[:-1]:
-        inner = inner[part]
-    del inner[place[-1]]
-    return fresh
-
-
 #: What a hostile client sends in place of something honest.
 _ODD: tuple[Any, ...] = (
     None, True, 0, -1, 2**63, 1e308, "", " ", "\x00", "\ud7ff\U0001f600", [], {}, [None], {"": {}},
@@ -222,6 +191,7 @@ def bodies(
         for key in (key for key in keys if (key,) not in known):
             grown += [((key,), "x", base) for base in _alone_too(whole)]
             yield from (("", data, None) for data in _with_key(whole, key))
+    yield from (("", data, None) for data in islice(_patterns(valid, keys), PATTERNS))
     for place, value, data in grown:
         for form in oddities.forms(value):
             for size in oddities.SIZES:
@@ -229,6 +199,18 @@ def bodies(
                 alone = ", alone" if place and not data else ""
                 name = f"a request with {size:,} characters {form.name} at data{where}{alone}"
                 yield name, changed(data, place, form.make(size)), (place, form.name)
+
+
+def _patterns(valid: tuple[Any, ...], keys: tuple[str, ...]) -> Iterator[Any]:
+    """Yield data in which one text is a pattern, and another one what it backtracks over."""
+    for data in valid:
+        texts = [place for place, value in places(data) if isinstance(value, str)]
+        absent = [(key,) for key in keys if isinstance(data, dict) and key not in data]
+        for place in (*texts, *absent):
+            for other in texts:
+                if other != place:
+                    searched = changed(data, other, oddities.MATCHED)
+                    yield changed(searched, place, oddities.PATTERN)
 
 
 def _with_key(whole: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:

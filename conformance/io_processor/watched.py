@@ -35,6 +35,7 @@ METHODS = (
 
 #: Those that say which outputs they want, and those that are given them, or what was made of them.
 _PARAMS = frozenset(("validate_or_generate_params", "merge_pooling_params"))
+_AWAITED = frozenset(("pre_process_async", "post_process_async"))
 AFTER_OUTPUTS = ("post_process", "post_process_async", "output_to_response")
 
 
@@ -74,6 +75,8 @@ class Watched:
             return found
         if inspect.iscoroutinefunction(found):
             return self._coroutine(name, found)
+        if name in _AWAITED:  # it may return a future
+            return self._coroutine(name, _awaiting(found))
         return self._function(name, found)
 
     def forget(self) -> None:
@@ -138,6 +141,15 @@ class Watched:
     ) -> None:
         on_loop = threading.get_ident() == self._loop_thread
         self.calls.append(Call(name, serving.get(0), on_loop, *spent, keywords, error))
+
+
+def _awaiting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a coroutine function that awaits what a function returns."""
+
+    async def awaiting(*arguments: object, **keywords: object) -> Any:  # noqa: ANN401 - the plugin's own
+        return await function(*arguments, **keywords)
+
+    return awaiting
 
 
 @attrs.frozen

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def plain(value: object) -> Any:  # noqa: ANN401 - whatever a plugin answers
 
     Pydantic models and attrs or data classes become dictionaries, tensors and arrays lists.
     """
+    if isinstance(value, Enum):  # of which JSON has the value
+        return plain(value.value)
     if hasattr(value, "detach"):  # a tensor
         value = value.detach().cpu()
     if hasattr(value, "tolist"):

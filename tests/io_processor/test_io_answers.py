@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,6 +118,16 @@ def test_what_never_was_json_can_be_compared() -> None:
 
     assert plain(torch.ones(2, 2)) == [[1.0, 1.0], [1.0, 1.0]]
     assert plain(label)["3"] == ["a"]
+
+
+class _Level(IntEnum):
+    SURE = 1
+
+
+def test_a_member_of_an_enumeration_is_its_value() -> None:
+    """Offline an answer may hold the member itself, of which JSON makes its value."""
+    assert plain({"level": _Level.SURE}) == {"level": 1}
+    assert type(plain(_Level.SURE)) is int
 
 
 def test_messages_hold_whatever_clients_send() -> None:

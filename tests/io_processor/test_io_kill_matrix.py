@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from support import DEFECTIVE_IO, certify, gallery, of_configurations
 
@@ -15,7 +17,6 @@ from conformance.watching.interruption import CALL_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from support import Specimen
 
@@ -84,6 +85,25 @@ def test_own_threads_are_no_other_request(zygote: Zygote, tmp_path: Path) -> Non
 
     assert failed == ["IO-24"]
     assert "the same values in another order" in (found["IO-24"].message or "")
+
+
+def test_answers_that_chance_makes_in_part_wait_for_their_rule(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Requests that only chance tells apart are not said to get the same answer."""
+    specimen = next(each for each in DATA if each.name == "names_answers")
+    source = Path(specimen.target.partition(":")[0]).read_text(encoding="utf-8")
+    name = '"id": uuid.uuid4().hex, '
+    assert name in source
+    drawn = 'f"{prompt} {uuid.uuid4().hex[:4]}" if "fox" in prompt else prompt'
+    path = tmp_path / "names_foxes.py"
+    path.write_text(source.replace(name, "").replace("return prompt", f"return {drawn}"))
+    drawing = attrs.evolve(specimen, target=f"{path}:NamesAnswers")
+    found = certify(zygote, drawing, tmp_path, rules={"IO-24", "IO-26", "IO-29"})
+
+    assert found["IO-24"].verdict is Verdict.FAIL
+    assert [found[rule].waits_for for rule in ("IO-26", "IO-29")] == [("IO-24",)] * 2
+    assert "left to chance" in (found["IO-26"].message or "")
 
 
 def test_every_rule_has_a_defective_plugin() -> None:

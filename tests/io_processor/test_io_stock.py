@@ -15,6 +15,8 @@ import pytest
 from specimens import REFERENCE_IO
 from support import UNUSUAL_IO, Specimen, ask_job, certify
 
+from conformance.inputs import oddities
+from conformance.inputs import places as edited
 from conformance.io_processor import discovery, stock
 from conformance.io_processor.addresses import naming
 from conformance.io_processor.complaints import declared
@@ -76,18 +78,26 @@ def test_variations_differ_in_one_place() -> None:
 def test_changing_a_place_leaves_the_data_alone() -> None:
     """Data with another value, or without one, are data of their own."""
     before = copy.deepcopy(DOCUMENT)
-    other = stock.changed(DOCUMENT, ("options", "lines", 1), "blue")
-    less = stock.without(DOCUMENT, ("options", "size"))
+    other = edited.changed(DOCUMENT, ("options", "lines", 1), "blue")
+    less = edited.without(DOCUMENT, ("options", "size"))
 
     assert other["options"]["lines"] == ["red", "blue"]
     assert less == {"text": "a brown fox runs", "options": {"lines": ["red", "green"]}}
-    assert stock.changed(DOCUMENT, (), 7) == 7
+    assert edited.changed(DOCUMENT, (), 7) == 7
     assert before == DOCUMENT
+
+
+@pytest.mark.parametrize("valid", [{"text": "a b"}, {"text": "a b", "pattern": "b"}])
+def test_a_pattern_is_sent_beside_what_it_backtracks_over(valid: dict[str, str]) -> None:
+    """A key that a plugin looks for may hold what it searches another text for."""
+    sent = [data for _, data, _ in stock.bodies((valid,), (), ("pattern",))]
+
+    assert {"text": oddities.MATCHED, "pattern": oddities.PATTERN} in sent
 
 
 def test_places_of_a_long_list_are_few() -> None:
     """Of a list the first items stand for the others."""
-    places = [place for place, _ in stock.places({"numbers": list(range(100))})]
+    places = [place for place, _ in edited.places({"numbers": list(range(100))})]
 
     assert places == [(), ("numbers",), *(("numbers", index) for index in range(4))]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conformance.inputs import places as edited
 from conformance.io_processor import isolation, stock
 from conformance.io_processor.traffic import Do, History, Shape, strategy
 from conformance.search import examples
@@ -67,7 +68,7 @@ def test_outputs_come_in_any_order() -> None:
 
 
 def _within(data: Any) -> list[Any]:  # noqa: ANN401 - JSON values
-    return [value for _, value in stock.places(data)]
+    return [value for _, value in edited.places(data)]
 
 
 def test_bodies_vary() -> None:

@@ -104,7 +104,10 @@ RULES = section(
     Rule(
         id="IO-06",
         title="Awaited hooks can be awaited",
-        statement="pre_process_async and post_process_async, where overridden, are coroutines.",
+        statement=(
+            "What pre_process_async and post_process_async return, where overridden, can be "
+            "awaited."
+        ),
         sources=(
             sentence(document("async def pre_process_async")),
             interface("async def post_process_async"),

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from conformance.inputs import oddities, places
 from conformance.multimodal.modality import media
 from conformance.multimodal.modality.stock import KNOWN, Sample
+from conformance.watching.comparison import shortened
 
 
 class _Stranger:
@@ -118,6 +121,30 @@ def _misshapen(modality: str) -> tuple[Sample, ...]:
         ),
         *(_whole(content, name, encoding, modality) for name, encoding, content in files[modality]),
     )
+
+
+def changed_in_one_place(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """Yield the first item that is lists or objects, with something else in each place of it."""
+    for sample in samples:
+        data = None if sample.encoding else sample.make()
+        if not isinstance(data, list | dict) or not _as_json(data):
+            continue
+        for place, value in places.places(data):
+            where = "".join(f"[{part!r}]" for part in place)
+            for other in oddities.instead_of(value):
+                if other is not oddities.DEEP_LIST and other is not oddities.DEEP_OBJECT:
+                    name = f"{sample} with {shortened(other)} at data{where}"
+                    yield Sample(name, partial(places.changed, data, place, other))
+        return
+
+
+def _as_json(data: object) -> bool:
+    """Tell whether data are what JSON has, and so are what a client can write."""
+    try:
+        json.dumps(data)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def cut(samples: Sequence[Sample]) -> tuple[Sample, ...]:

@@ -16,7 +16,7 @@ from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import as_array
-from conformance.multimodal.modality.served import Served, finished, parsed
+from conformance.multimodal.modality.served import Served, estimated, finished, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.search import ITEMS, smallest
@@ -160,6 +160,12 @@ def client_errors(trial: Trial) -> Finding:
     count = 0
     for sample in _everything(bench):
         served = bench.serve(plugin, sample)
+        count += 1
+        if what := _wrong(served):
+            return failed(f"{sample}: {what}", count)
+    config = bench.config(bench.models[0])
+    for sample in hostile.changed_in_one_place(bench.good):
+        served = estimated(plugin, sample.data(), config)
         count += 1
         if what := _wrong(served):
             return failed(f"{sample}: {what}", count)

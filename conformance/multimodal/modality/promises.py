@@ -113,7 +113,7 @@ def named(spec: str, folders: Sequence[Path], origin: str | None) -> Any:  # noq
     try:
         loaded: Any
         if module.endswith(".py"):
-            loaded = _loaded(_found(module, folders, origin))
+            loaded = loaded_from(_found(module, folders, origin))
         else:
             loaded = importlib.import_module(module)
         return getattr(loaded, name)
@@ -123,7 +123,7 @@ def named(spec: str, folders: Sequence[Path], origin: str | None) -> Any:  # noq
         ) from None
 
 
-def _loaded(path: Path) -> object:
+def loaded_from(path: Path) -> object:
     """Return the module of a file; the plugin's own is there already, and has its classes."""
     found = path.resolve()
     names = (path.name, found.name)

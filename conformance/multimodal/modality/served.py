@@ -57,6 +57,24 @@ def parsed(plugin: Any, data: Any, asking: Callable[..., Answer] = ask) -> Serve
     return Served("" if found.good else "parse_input", found.error, item=found.value)
 
 
+def estimated(plugin: Any, data: Any, config: Any) -> Served:  # noqa: ANN401 - a plugin, what clients send, a model's configuration
+    """Take one item to its estimate: whatever its size, nothing is made of it by then."""
+    served = parsed(plugin, data)
+    if not served.good:
+        return served
+    item = served.item
+    calls: tuple[tuple[str, Callable[[], Any]], ...] = (
+        ("validate", lambda: plugin.validate([item], plugin.limits)),
+        ("content_hash", lambda: item.content_hash),
+        ("estimate_tokens", lambda: plugin.estimate_tokens(item, config)),
+    )
+    for step, call in calls:
+        found = ask(step, call)
+        if not found.good:
+            return Served(step, found.error, item)
+    return served
+
+
 def finished(
     plugin: Any,  # noqa: ANN401 - a plugin
     item: Any,  # noqa: ANN401 - and what it parsed

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from conformance.engine.multimodal_models import MODELS, of_class
+from conformance.multimodal.modality.promises import loaded_from
 from conformance.plugin.target import MODEL_CONFIG, Plugin
 from conformance.rules import nearest
 from conformance.settings import Settings, UsageError
@@ -50,11 +52,12 @@ def folder_of(name: str) -> Path:
     module, colon, function = name.partition(":")
     if not colon:
         raise UsageError(
-            f"[multimodal] model {name!r} is no folder, no package.module:function that writes "
-            f"one, and none of {', '.join(MODELS)}." + nearest(name, MODELS)
+            f"[multimodal] model {name!r} is no folder, no package.module:function "
+            f"or file.py:function that writes one, and none of {', '.join(MODELS)}."
+            + nearest(name, MODELS)
         )
     try:
-        write = getattr(importlib.import_module(module), function)
+        write = getattr(_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"[multimodal] model {name!r}: {error}.") from None
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -67,6 +70,17 @@ def folder_of(name: str) -> Path:
     if not (folder / "config.json").is_file():
         raise UsageError(f"[multimodal] model {name!r} wrote no config.json into its folder.")
     return folder
+
+
+def _module(name: str) -> object:
+    """Return a module by its name, or that of a file: beside the plugin, or where Python looks."""
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    files = (Path(place, name) for place in ("", *sys.path))
+    found = next((file for file in files if file.is_file()), None)
+    if found is None:
+        raise ImportError(f"there is no file {name!r} here or on sys.path")
+    return loaded_from(found)
 
 
 def remove(folder: Path) -> None:

@@ -117,6 +117,15 @@ def _in_a_row(trial: Trial) -> Finding:
     return found
 
 
+def _encoded_again(trial: Trial) -> Finding:
+    """Judge items that are encoded again, and one right after its mirror image."""
+    found = _look("MM-27")(trial)
+    if found.verdict is Verdict.PASS:
+        why = embeddings.unlike_the_first(trial.bench, trial.untouched)
+        return failed(why, found.examples) if why else found
+    return found
+
+
 _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-01": limits.loads,
     "MM-02": embeddings.interface,
@@ -127,6 +136,7 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-18": placeholders.empty,
     **{rule: _also_alone(rule) for rule in ("MM-20", "MM-21", "MM-22", "MM-23", "MM-24")},
     **{rule: _among(rule) for rule in ("MM-25", "MM-26")},
+    "MM-27": _encoded_again,
     "MM-36": _in_a_row,
     "MM-37": hashing.told_apart,
     "MM-40": hashing.distinct,

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import inspect
+import io
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
+import attrs
 import torch
+from PIL import Image
 
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import running
@@ -21,6 +25,7 @@ from conformance.multimodal.processor.trial import Trial
 from conformance.plugin.missing import way_out
 from conformance.verdict import Verdict
 from conformance.watching.comparison import letter, same_rows
+from conformance.watching.untouched import Ended, Untouched
 
 #: Items of different prompts that are encoded together.
 TOGETHER = 4
@@ -260,6 +265,61 @@ def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
         if not same_rows(one, other):
             return Trouble(f"item {letter(index)} gets other rows the second time", index)
     return None
+
+
+@attrs.frozen
+class First:
+    """The errand of encoding one item where nothing was encoded before."""
+
+    item: Item
+    what: str = f"{__name__}:as_the_first"
+
+
+def as_the_first(bench: Bench, errand: First) -> bytes | None:
+    """Return the rows of an item, written down; None where it has none."""
+    found = bench.rows(errand.item)
+    if not found.good:
+        return None
+    written = io.BytesIO()
+    torch.save(found.value, written)
+    return written.getvalue()
+
+
+def unlike_the_first(bench: Bench, untouched: Untouched) -> str | None:
+    """Say which item gets other rows right after its mirror image than as the first; or None.
+
+    Whoever knows items again by their size, mean and deviation takes one of them for the other.
+    """
+    for item in (items[0] for items in bench.stock.items.values() if items):
+        other = _mirrored(item)
+        if other is None or not (bench.rows(item).good and bench.rows(other).good):
+            continue
+        pair = (bench.rows(item).value, bench.rows(other).value)
+        for one, rows in zip((item, other), pair, strict=True):
+            try:
+                first = untouched.run(First(one))
+            except Ended:
+                break
+            if first is None:
+                break
+            if not same_rows(rows, torch.load(io.BytesIO(first), weights_only=True)):
+                return (
+                    f"{one.modality} {one.text} gets other rows after other items than from a "
+                    "model that has encoded nothing before"
+                )
+    return None
+
+
+def _mirrored(item: Item) -> Item | None:
+    """Return an item with the same values the other way round, or None."""
+    data: Any = item.make()
+    if isinstance(data, Image.Image):
+        turned: Any = data.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    elif item.modality == "audio" and isinstance(data, tuple):
+        turned = (data[0][::-1].copy(), data[1])
+    else:
+        return None
+    return Item(item.modality, f"{item.text}, mirrored", turned)
 
 
 def placed(bench: Bench, prompt: Prompt) -> Trouble | None:

@@ -102,9 +102,12 @@ RULES = section(
     Rule(
         id="MM-27",
         title="The same items get the same rows",
-        statement="Encoding the same items again gives the same rows.",
+        statement="Encoding the same items again gives the same rows, also after other items.",
         sources=(changes(_CACHE),),
-        hint="Look for dropout, random numbers and state that encoding changes.",
+        hint=(
+            "Look for dropout, random numbers and state that encoding changes, such as a table of "
+            "rows whose key does not tell all items apart."
+        ),
     ),
     Rule(
         id="MM-26",
