@@ -36,6 +36,14 @@ LEAVING = traffic.Shape("leaving", "CH-33", leaving=True)
 CROWD = 64
 CROWD_LEAVES = (1, 2)
 
+#: Calls of one text of which the first leaves, early and later: who has it scored once for both
+#: must not let the other one go with it.  Few histories that are drawn have the same text twice.
+ALIKE = tuple(
+    traffic.History((traffic.Arrival(0, turns, leaves), traffic.Arrival(0)), same_ids=False)
+    for turns in (0, 1)
+    for leaves in (1, 2, 3)
+)
+
 #: Seconds for them to go.
 GONE = 2.0
 
@@ -77,6 +85,10 @@ def _drawn(trial: Trial, wanted: Shape) -> Finding:
     if wanted.overlapping and (crowd := crowded(bench, CROWD_LEAVES if wanted.leaving else (0,))):
         leaves, what = crowd
         return failed(what, case={"crowd": leaves})
+    for number, history in enumerate(ALIKE if wanted.leaving else (), 1):
+        # Beside those that are drawn, of which a run of little budget has few.
+        if seen := _judge_history(bench, history, overlapping=True):
+            return failed(seen.message, number, case={"history": history, "overlapping": True})
     endless = False
     acted = 0
 
