@@ -18,7 +18,15 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class TokenLogprob(NamedTuple):
+    """The log probability of one token at one position."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str | None
 
 
 @dataclass(kw_only=True)
@@ -44,6 +52,11 @@ def context(text: str, request_id: str = "id-0", **more: Any) -> ScoringContext:
     """Return the context of a completion that says a text."""
     tokens = [*(ord(c) % 500 + 3 for c in text[:512]), 2]
     fields = {"request_id": request_id, "generated_text": text, "output_token_ids": tokens}
+    for name in {"logprobs", "prompt_logprobs"} & more.keys():
+        more[name] = [
+            each and {token: TokenLogprob(*said) for token, said in each.items()}
+            for each in more[name] or ()
+        ]
     return ScoringContext(**{**fields, **more})
 
 
