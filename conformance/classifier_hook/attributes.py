@@ -11,6 +11,7 @@ from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import runtime
 from conformance.classifier_hook.trial import Trial
+from conformance.coverage.lines import watched
 from conformance.findings import Finding, failed, passed
 
 #: The attributes, each with the rule that is about it, in the order in which they are read.
@@ -39,7 +40,7 @@ _GOOD: dict[str, Any] = {
 }
 
 
-class _Seen:
+class Seen:
     """A hook of which the runtime sees one attribute, and good ones in place of the others."""
 
     def __init__(self, hook: object, attribute: str) -> None:
@@ -47,7 +48,8 @@ class _Seen:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the hook
         if name == self._attribute or name not in _GOOD:
-            return getattr(self._hook, name)
+            with watched():  # a property is the plugin's
+                return getattr(self._hook, name)
         return _GOOD[name]
 
 
@@ -58,10 +60,10 @@ def trouble(bench: Bench, attribute: str) -> str | None:
     if attribute == "on_error" and not hasattr(hook, attribute):
         return None
     try:
-        registry.checked(_Seen(hook, attribute))
+        registry.checked(Seen(hook, attribute))
     except registry.HookRefused as refused:
         own = bench.cls.__qualname__
-        said = str(refused).replace(f"{__name__}._Seen", own).replace(f"hook {_NAME!r}", own)
+        said = str(refused).replace(f"{__name__}.Seen", own).replace(f"hook {_NAME!r}", own)
         return re.sub(r" at 0x[0-9a-f]+", "", said)
     return None
 
@@ -132,4 +134,5 @@ def constant(trial: Trial) -> Finding:
 
 
 def _read(hook: object) -> dict[str, Any]:
-    return {name: getattr(hook, name, None) for name in RULE_OF if name != "score"}
+    with watched():
+        return {name: getattr(hook, name, None) for name in RULE_OF if name != "score"}

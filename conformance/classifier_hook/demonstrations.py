@@ -161,11 +161,9 @@ def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
         yield {"is": "aged", "text": encoded(case["text"]), "seconds": case["aged"]}
         return
     name = "at-once" if case["overlapping"] else "sequence"
-    told = case.get("calls") or [
-        (texts[each.text], request_id, each.turns, each.leaves, {})
-        for each, request_id in zip(case["history"].arrivals, case["history"].ids(), strict=True)
+    calls = [
+        [encoded(text), *more, encoded(_unnamed(changes))] for text, *more, changes in case["calls"]
     ]
-    calls = [[encoded(text), *more, encoded(changes)] for text, *more, changes in told]
     yield {"is": name, "calls": calls}
 
 

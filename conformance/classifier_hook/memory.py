@@ -12,7 +12,8 @@ from typing import Any
 
 from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
-from conformance.classifier_hook.calls import PAUSE, TURNS, asked, run, turns
+from conformance.classifier_hook.calls import TURNS, asked, run, turns
+from conformance.classifier_hook.stretches import PAUSE
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, passed
 from conformance.settings import Budget

@@ -11,9 +11,10 @@ import attrs
 from conformance.checking import Simulation
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
 from conformance.classifier_hook.calls import HookExited
-from conformance.findings import Finding, waiting
+from conformance.findings import Finding, unjudged, waiting
 from conformance.settings import Budget
-from conformance.watching.interruption import PluginHung
+from conformance.verdict import Cause
+from conformance.watching.interruption import OutOfTime, PluginHung
 from conformance.watching.untouched import Untouched
 
 LOADS, SURVIVES, STEADY, IN_TIME = "CH-01", "CH-29", "CH-18", "CH-22"
@@ -26,6 +27,9 @@ _OF_ATTRIBUTES = frozenset((LOADS, "CH-02", "CH-03", "CH-04", "CH-05", "CH-06"))
 _TIMELY = frozenset(("CH-07", "CH-15", "CH-16", "CH-17", STEADY, "CH-23", "CH-24")).union(
     f"CH-{number}" for number in range(30, 38)
 )
+
+#: Rules about how long the event loop is held.
+_HOLDING = ("CH-20", "CH-21")
 
 #: Rules that compare scores.
 COMPARING = frozenset(("CH-30", "CH-31", "CH-32", "CH-33", "CH-34", "CH-36"))
@@ -55,7 +59,14 @@ class Trial(Simulation):
 
     def attempt(self, rule: str) -> Finding:
         """Judge a rule, or return what it waits for."""
-        return self._waits(rule) or self.checks[rule].judge(self)
+        try:
+            return self._waits(rule) or self.checks[rule].judge(self)
+        except OutOfTime as error:
+            if rule in _HOLDING:
+                raise
+            # Callbacks of the event loop are no calls, and hold it as well.
+            why = unjudged(Cause("out of time", str(error)))
+            return self.broken(_HOLDING) or why
 
     def case(self, rule: str, finding: Finding) -> dict[str, Any]:
         """Return the counterexample of a failure, with a program wherever one shows it."""

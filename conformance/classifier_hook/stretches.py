@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call does from one wait to the next, in its own task and in those that it makes.
+
+Detectors that are asked at once stand in tasks of their own, with ``gather``, in a ``TaskGroup`` or
+by ``create_task``.  They hold the event loop as ``score`` itself does, and they are the plugin's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import attrs
+
+from conformance.watching.clocks import clocks, gave_way
+from conformance.watching.interruption import in_call
+
+#: Seconds of a pause, and how many there are within a coroutine that is slowed down.
+PAUSE, PAUSES = 0.002, 20
+
+
+@attrs.define
+class Longest:
+    """The longest stretches in which a call, or a task of it, held the event loop."""
+
+    waited: float = 0.0  #: seconds that a stretch neither worked nor could have, at the most
+    worked: float = 0.0  #: seconds of processor time of a stretch, at the most
+
+    def take(self, step: Callable[[Any], Any], argument: object) -> Any:  # noqa: ANN401 - what is waited for
+        """Have the plugin go on until it waits, and measure that."""
+        # Tasks, callbacks and threads that it starts meanwhile have a copy of this context.
+        mine = _call.set(self)
+        before, ways = clocks(), gave_way()
+        try:
+            with in_call("score"):
+                return step(argument)
+        finally:
+            self._measure(before, waited=gave_way() > ways)
+            _call.reset(mine)
+
+    def _measure(self, before: tuple[float, float, float], *, waited: bool) -> None:
+        wall, worked, delayed = (now - then for now, then in zip(clocks(), before, strict=True))
+        # Who waits gives way; who only works is held up by others, of which not all systems tell.
+        if waited:
+            self.waited = max(self.waited, wall - worked - delayed)
+        self.worked = max(self.worked, worked)
+
+
+#: Whose call made what runs; None for the harness.
+_call: ContextVar[Longest | None] = ContextVar("conformance_call", default=None)
+
+
+@attrs.define
+class Stretches:
+    """Drives a coroutine and times each stretch in which it holds the event loop."""
+
+    coroutine: Any
+    slowly: bool = False  #: whether clocks that it reads are to go on in the meantime
+    stop: int = 0  #: the wait at which `stopped` is called, the first being 1
+    stopped: Callable[[], Any] | None = None
+    longest: Longest = attrs.field(factory=Longest)
+    waits: int = 0
+
+    async def run(self) -> Any:  # noqa: ANN401 - what the coroutine returns
+        """Return what the coroutine returns."""
+        return await self
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        value: Any = None
+        error: BaseException | None = None
+        iterator = self.coroutine.__await__()
+        pauses = _Pauses() if self.slowly else None
+        while True:
+            step: Callable[[Any], Any] = iterator.send if error is None else iterator.throw
+            if pauses is not None:
+                step = partial(pauses.within, step)
+            try:
+                waits_for = self.longest.take(step, value if error is None else error)
+            except StopIteration as end:
+                return end.value
+            self.waits += 1
+            if self.waits == self.stop and self.stopped is not None:
+                self.stopped()
+            value, error = None, None
+            try:
+                value = yield waits_for
+                if pauses is not None and pauses.one_more():
+                    yield from asyncio.sleep(PAUSE).__await__()
+            except BaseException as caught:  # noqa: BLE001 - handed on to the coroutine
+                error = caught
+
+
+@attrs.define
+class _Pauses:
+    """Holds up each of the first calls of functions; a profile function."""
+
+    left: int = PAUSES
+
+    def __call__(self, _frame: object, event: str, _argument: object) -> None:
+        if event in ("call", "c_call") and self.one_more():
+            time.sleep(PAUSE)
+
+    def within(self, step: Callable[[Any], Any], argument: object) -> Any:  # noqa: ANN401 - what is waited for
+        """Have a coroutine go on, and hold it up."""
+        sys.setprofile(self)
+        try:
+            return step(argument)
+        finally:
+            sys.setprofile(None)
+
+    def one_more(self) -> bool:
+        """Tell whether there is one more pause, and take it."""
+        self.left -= 1
+        return self.left >= 0
+
+
+class _Driven(Coroutine[Any, Any, Any]):
+    """A coroutine that a call has made a task of; to whoever looks at the task it is that one."""
+
+    def __init__(self, coroutine: Any, longest: Longest) -> None:  # noqa: ANN401 - a coroutine
+        self._coroutine, self._longest = coroutine, longest
+
+    def send(self, value: Any) -> Any:  # noqa: ANN401 - as coroutines have it
+        return self._longest.take(self._coroutine.send, value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as coroutines have it
+        return self._longest.take(lambda _: self._coroutine.throw(*error), None)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        generator: Generator[Any, Any, Any] = self._coroutine.__await__()
+        return generator
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of a coroutine
+        return getattr(self._coroutine, name)
+
+
+def task_of(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Any,  # noqa: ANN401 - whatever is to be a task
+    **options: Any,  # noqa: ANN401 - as a task takes them
+) -> asyncio.Task[Any]:
+    """Make a task, one that is timed where a call makes it; a task factory."""
+    longest = _call.get()
+    if longest is not None and asyncio.iscoroutine(coroutine):
+        coroutine = _Driven(coroutine, longest)
+    return asyncio.Task(coroutine, loop=loop, **options)
