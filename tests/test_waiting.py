@@ -100,7 +100,7 @@ def test_no_rule_waits_for_one_that_does_not_apply(tmp_path: Path, zygote: Zygot
 
     assert found["LB-04"].verdict is Verdict.NOT_APPLICABLE
     assert not {rule for rule, others in waiting.items() if "LB-04" in others}
-    assert "give a profile with values that it knows, such as" in str(found["LB-06"].message)
+    assert "give a profile with the parameters, or the outputs" in str(found["LB-06"].message)
 
 
 #: Reads a key, and does nothing without a setting of the deployment.

@@ -255,7 +255,7 @@ class ReadsAllAgain(TaggedCallsParser):
 @pytest.mark.parametrize(
     ("target", "parts"),
     [
-        ("tagged_calls.py", {"content", "an argument", "calls"}),
+        ("tagged_calls.py", {"content", "an argument", "a list of calls"}),
         ("thinking.py:ThinkingParser", {"content", "reasoning"}),
     ],
 )

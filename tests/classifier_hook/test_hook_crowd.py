@@ -203,6 +203,12 @@ def test_a_late_hook_holds_its_own_answer_for_its_timeout(server: Running) -> No
 
 def test_the_log_says_what_hooks_did(server: Running) -> None:
     """Each failure is named once, and no error of vLLM's own is among them."""
+
+    async def ask() -> None:
+        async with Clients(server.url, server.model_name) as clients:
+            await clients.crowd([Question(said(n), request_id=f"id-{n}") for n in (5, 11)])
+
+    asyncio.run(ask())
     log = server.log.read_text(encoding="utf-8")
 
     assert "Classifier hook 'late': timeout, no scores within 100 ms" in log

@@ -73,7 +73,7 @@ def test_parameters_that_raise_are_no_error_of_the_harness(zygote: Zygote, tmp_p
 #: A default that all instances have; answers are the same until there is no room in it any more.
 KEEPING = """\
         seen.append(prompt)
-        if len(seen) > 70:
+        if len(seen) > 200:
             {then}
 """
 OUTLIVING = {"raises": "raise OSError('full')", "the tokenizer raises": "return [{}]"}
