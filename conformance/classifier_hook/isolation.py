@@ -131,7 +131,7 @@ def _drawn(trial: Trial, wanted: Shape) -> Finding:
 
 
 def _case(bench: Bench, history: History, own: Sequence[Own], wanted: Shape) -> dict[str, Any]:
-    """Return the calls of a history, for whoever makes them again."""
+    """Return the calls of a history, from which a program makes them again."""
     calls = [
         (bench.texts[each.text], name, each.turns, each.leaves, own[each.text])
         for each, name in zip(history.arrivals, history.ids(), strict=True)

@@ -120,7 +120,7 @@ class _Pauses:
 
 
 class _Driven(Coroutine[Any, Any, Any]):
-    """A coroutine that a call has made a task of; to whoever looks at the task it is that one."""
+    """Times the coroutine of a task that a call has made, and has all attributes of it."""
 
     def __init__(self, coroutine: Any, longest: Longest) -> None:  # noqa: ANN401 - a coroutine
         self._coroutine, self._longest = coroutine, longest

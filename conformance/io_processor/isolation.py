@@ -147,7 +147,7 @@ def outliving(trial: Trial) -> Finding | None:
 
 
 def alike(bench: Bench) -> Finding | None:
-    """Return that nobody can tell whose answer one is, or None."""
+    """Return why mixed answers could not be told, as a finding; None where they could."""
     if tells_apart(bench, bench.hidden):
         return None
     if bench.hidden and tells_apart(bench, frozenset()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -227,19 +227,6 @@ def _alike_beside(bench: Bench, choice: Choice, prompt: list[int] | None) -> boo
         return False
 
 
-def _free(bench: Bench, choice: Choice) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the logits of a request whose rows no grammar masks, before and after, step by step."""
-    instance, outputs = bench.new(), list[int]()
-    instance.begin(bench.params(choice), bench.prompt, outputs)
-    for step in range(bench.behind(_MASKED_STEPS, choice)):
-        plain = bench.given(step)
-        after = instance.apply(plain.clone())
-        yield plain, after
-        outputs.append(bench.takes(after[0], bench.words.said(step)))
-        instance.update_state(None)
-    bench.retire(instance, 1)
-
-
 def _mask(bench: Bench, free: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
     """Return the mask of a grammar that allows nothing of what a plugin may prefer."""
     bench.masked = tuple(preferred(bench.tokens, free))
@@ -259,7 +246,7 @@ def keeps_masks(trial: Trial) -> Finding:
         with limited():
             # A plugin that respects the mask may leave such rows alone: whether it acts, and on
             # which tokens, shows on rows without one.
-            free = list(_free(bench, choice))
+            free = list(rows_alone(bench, choice, bench.behind(_MASKED_STEPS, choice)))
             acted += sum(not torch.equal(plain, after) for plain, after in free)
             mask = _mask(bench, free)
             instance, outputs = bench.new(), list[int]()
