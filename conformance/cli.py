@@ -6,6 +6,7 @@ Imports neither vLLM nor torch: ``--help`` and ``rules`` answer at once.
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import sys
@@ -15,24 +16,44 @@ from typing import Any
 import click
 
 from conformance import __version__
-from conformance.commands.bench import bench
-from conformance.commands.certificates import badge, report, verify
-from conformance.commands.certify import EPILOG, certify
-from conformance.commands.configurations import configurations
-from conformance.commands.host import host
-from conformance.commands.init import init
-from conformance.commands.matrix import matrix
-from conformance.commands.mutate import mutate
-from conformance.commands.port import port
-from conformance.commands.soak import soak
-from conformance.commands.warm import warm
+from conformance.commands.options import EPILOG
 from conformance.generations import all_generations, find_rule
 from conformance.settings import UsageError
 from conformance.verdict import ExitStatus
 
+#: In which module of ``conformance.commands`` each command is, unless it is below.
+COMMANDS = {
+    "badge": "certificates",
+    "bench": "bench",
+    "certify": "certify",
+    "configurations": "configurations",
+    "host": "host",
+    "init": "init",
+    "matrix": "matrix",
+    "mutate": "mutate",
+    "port": "port",
+    "report": "certificates",
+    "soak": "soak",
+    "verify": "certificates",
+    "warm": "warm",
+}
+
 
 class _Group(click.Group):
-    """A group whose usage errors have the exit status of the design, and no traceback."""
+    """A group that imports a command when it is asked for: the sooner one begins, the better.
+
+    Its usage errors have the exit status of the design, and no traceback.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"conformance.commands.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's own signature
         kwargs["standalone_mode"] = False
@@ -137,13 +158,6 @@ def replay(case: Path) -> int:
     outcome, message = replay_case(case, python_path=tuple(sys.path))
     click.echo(f"{outcome.value}: {message}")
     return 0 if outcome is Outcome.FIXED else 1
-
-
-for command in (
-    certify, badge, bench, configurations, report, verify, host, init, matrix, mutate, port, soak,
-    warm,
-):  # fmt: skip
-    main.add_command(command)
 
 
 if __name__ == "__main__":

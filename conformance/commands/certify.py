@@ -27,14 +27,8 @@ if TYPE_CHECKING:
     from conformance.plugin.target import Plugin
     from conformance.worker import Zygote
 
-#: What commands that certify end with.
-EPILOG = """\
-Exit status: 0 conformant, 1 non-conformant, 2 incomplete (something applicable could not be
-shown), 3 the harness itself failed, 4 usage.
-"""
 
-
-@click.command(epilog=EPILOG)
+@click.command(epilog=options.EPILOG)
 @options.targets
 @options.plugin_profile
 @options.evidence
@@ -137,22 +131,25 @@ def certified(
         The certificates, and the exit status.
 
     """
-    from conformance.reporting.session import Reports, interruptible, status
     from conformance.running.runner import Certification
+    from conformance.running.signals import interruptible
     from conformance.running.validation import affordable
 
-    reports = Reports(settings, time.monotonic())
+    began = time.monotonic()
     results: dict[str, list[RuleResult]] = {}
     interrupted = False
     plugins: tuple[Plugin, ...] = ()
-    documents: list[dict[str, Any]] = []
     with console.status("starting") as display, interruptible():
         say = (lambda _: None) if quiet else _speaker(console, display.update)
         with Certification(
             settings, say, at_once=affordable(settings), zygote=zygote
         ) as certification:
+            certification.start()
+            # Not before: it is imported while vLLM is.
+            from conformance.reporting.session import Reports, status
+
+            reports = Reports(settings, began)
             try:
-                certification.start()
                 reports.get_ready()
                 plugins = certification.load()
                 checks = certification.checks()

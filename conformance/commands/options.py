@@ -13,6 +13,12 @@ from conformance.settings import DEFAULT_SEED, SERVER_LOAD, Budget, Device
 
 F = TypeVar("F", bound="Callable[..., object]")
 
+#: What commands that certify end with.
+EPILOG = """\
+Exit status: 0 conformant, 1 non-conformant, 2 incomplete (something applicable could not be
+shown), 3 the harness itself failed, 4 usage.
+"""
+
 targets = click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 
 plugin_profile = click.option(

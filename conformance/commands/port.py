@@ -17,7 +17,7 @@ import tomlkit
 from rich.console import Console
 
 from conformance.commands import options
-from conformance.commands.certify import EPILOG, certified
+from conformance.commands.certify import certified
 from conformance.plugin import profile
 from conformance.plugin.toml import inline, listed
 from conformance.settings import Settings, UsageError, shorter
@@ -33,7 +33,7 @@ BATCH = "logits/batch"
 LIMIT = 60.0
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=options.EPILOG)
 @click.argument("target", metavar="TARGET")
 @click.option(
     "--output",

@@ -22,12 +22,12 @@ from conformance.reporting import summary
 from conformance.reporting.session import (
     Reports,
     explained,
-    interruptible,
     report_folder,
     status,
 )
 from conformance.running.baseline import Entry
 from conformance.running.runner import Certification
+from conformance.running.signals import interruptible
 from conformance.running.trials import Check
 from conformance.running.validation import affordable, validate
 from conformance.settings import UsageError, shorter

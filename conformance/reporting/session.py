@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import signal
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import attrs
 
@@ -126,26 +124,6 @@ class Reports:
                     interrupted=interrupted and plugin.target not in self._done,
                 )
         return [self.documents[plugin.target] for plugin in plugins]
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let SIGTERM interrupt the block once as Ctrl-C does: time limits of CI jobs send it."""
-
-    def interrupt(*_: object) -> NoReturn:
-        # A second one would interrupt the writing of certificates.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread, which alone hears of signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def explained(error: Exception) -> str:
