@@ -89,6 +89,20 @@ def test_a_section_that_is_not_there_is_empty() -> None:
     assert found.section("logits-processor") == {}
 
 
+@pytest.mark.parametrize("key", ["model", "tokenizer"])
+def test_folders_are_named_from_the_profile_on(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads the section finds them, wherever a command was given."""
+    (tmp_path / "profiles" / "own").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    found = profile.Profile("x.toml", {"of": {key: "own"}}, tmp_path / "profiles")
+    other = profile.Profile("x.toml", {"of": {key: "organisation/name"}}, tmp_path / "profiles")
+
+    assert found.section("of") == {key: str(tmp_path / "profiles" / "own")}
+    assert other.section("of") == {key: "organisation/name"}
+
+
 def test_a_profile_may_be_a_python_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module's object gives the same fields, as a mapping or as attributes, or strategies."""
     monkeypatch.setattr(sys, "path", [*sys.path])

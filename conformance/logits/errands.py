@@ -16,7 +16,6 @@ import attrs
 
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.parameters import Parameters
-from conformance.plugin.profile import of_plugin
 from conformance.settings import UsageError
 from conformance.suite import Opening
 from conformance.watching.untouched import Errands
@@ -35,12 +34,8 @@ class Find:
     @classmethod
     def of(cls, opening: Opening, suite: str) -> Self:
         """Return what is asked of the plugin of a trial, with the module of its suite."""
-        section, seed = opening.section, opening.settings.seed
-        if section.get("tokenizer"):
-            profile = of_plugin(opening.plugin, opening.settings)
-            folder = (profile.folder if profile else Path()) / section["tokenizer"]
-            section = {**section, "tokenizer": str(folder.resolve())}
-        return cls(section, opening.origin, opening.model, seed, f"{suite}:find")
+        seed = opening.settings.seed
+        return cls(opening.section, opening.origin, opening.model, seed, f"{suite}:find")
 
     def answered(
         self, found: Callable[[type, Find], Parameters], plugin: type

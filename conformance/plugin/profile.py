@@ -29,6 +29,9 @@ _KINDS: Mapping[type, str] = {list: "a list", dict: "a table", str: "a string"}
 
 TABLE = "vllm-conformance"
 
+#: Keys that name folders.
+_FOLDERS = ("model", "tokenizer")
+
 #: The table of the sections that are for single classes.
 CLASSES = "classes"
 
@@ -53,13 +56,17 @@ class Profile:
     def section(self, name: str) -> Mapping[str, Any]:
         """Return one section, empty when the profile does not have it.
 
-        A ``model`` beside the profile is found there, unless the current folder has one.
+        A ``model`` or ``tokenizer`` beside the profile is found there; a model in the current
+        folder comes first.
         """
         section = self.sections.get(name, {})
-        model = section.get("model")
-        if isinstance(model, str) and not Path(model).is_dir() and self._beside(model).is_dir():
-            return {**section, "model": str(self._beside(model))}
-        return section
+        folders = {key: section[key] for key in _FOLDERS if isinstance(section.get(key), str)}
+        found = {
+            key: self._beside(path)
+            for key, path in folders.items()
+            if key != "model" or not Path(path).is_dir()
+        }
+        return {**section, **{key: str(path) for key, path in found.items() if path.is_dir()}}
 
     def _beside(self, path: str) -> Path:
         return (self.folder / path).resolve()

@@ -195,7 +195,7 @@ def deployed(plugin: Plugin, settings: Settings) -> str | None:
     config = section.get("config")
     if not tokenizer and not beside and not config:
         return None
-    folder = profile.folder / tokenizer if tokenizer else None
+    folder = Path(tokenizer) if tokenizer else None
     try:
         return str(tiny_llama(tokenizer=folder, additional_config=beside, config=config))
     except OSError as error:
