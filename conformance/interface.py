@@ -75,6 +75,14 @@ class Registry:
     places: str  #: that of modules and names in them, of classes that are imported later
 
 
+@attrs.frozen
+class Since:
+    """Where vLLM has an interface that came later than others."""
+
+    release: str  #: the first that has it
+    module: str
+
+
 @attrs.frozen(kw_only=True)
 class Generation:
     """One version of an interface's contract, and the rules that belong to it."""
@@ -105,6 +113,7 @@ class Generation:
     likely: Callable[[ClassSource], bool] = lambda _: False
     sign: str | None = None  #: a regular expression
     group: str | None = None  #: entry point group of vLLM that loads such plugins by a function
+    since: Since | None = None  #: where releases that other generations support lack the interface
     #: The registry that vLLM has for such plugins: the suite's ``resolved`` finds classes in it.
     registry: Registry | None = None
     #: What most trials import, whatever the plugin: imported before anything is known of it.

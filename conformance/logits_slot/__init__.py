@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from conformance.interface import ClassSource, Generation
+from conformance.interface import ClassSource, Generation, Since
 from conformance.logits import CASES
 from conformance.logits.profile_keys import FIELDS
 from conformance.logits_slot.catalogue import RULES
@@ -36,6 +36,7 @@ generations = (
         loader="_load_v2_logitsprocs_by_fqcns",
         likely=_likely,
         sign=re.escape(_MODULE),
+        since=Since("0.31", _MODULE),
         early=("conformance.logits_slot.suite",),
         preload=("conformance.logits_slot.suite:beforehand",),
         simulates_beside=True,

@@ -21,7 +21,9 @@ from itertools import takewhile
 from pathlib import Path
 from types import FunctionType, TracebackType
 
-#: The host: what it does not have, the plugin must not ask for.
+from conformance.generations import all_generations
+
+#: The host: what it does not have, the plugin must not ask for, unless that is its interface.
 _HOST = "vllm"
 
 #: Whose modules are not to blame where the host cannot be imported: they are its own or ours.
@@ -329,7 +331,7 @@ def _package(error: BaseException, module: str, source: str | None) -> str | Non
         return _unnamed(error, module, source)
     top = error.name.partition(".")[0]
     if top in (module.partition(".")[0], _HOST):
-        return None  # its own, or what the installed host does not have
+        return _interface(error.name)  # and otherwise its own, or what the installed host lacks
     if not isinstance(error, ModuleNotFoundError) or top in sys.modules:
         return f"install the release of {_distribution(top)} that it is for"
     if top in sys.stdlib_module_names:
@@ -337,6 +339,16 @@ def _package(error: BaseException, module: str, source: str | None) -> str | Non
         return f"use a Python that has {top} ({version} has not)"
     name = _DISTRIBUTIONS.get(top, top)
     return f"install {name}, or put the folder that has it on PYTHONPATH"
+
+
+def _interface(module: str) -> str | None:
+    """Tell an interface that came with a later release of the host than the installed one."""
+    for generation in all_generations():
+        since = generation.since
+        # Its package may be missing, too.
+        if since and f"{since.module}.".startswith(f"{module}."):
+            return f"install vLLM {since.release} or later; before, there is no {generation.title}"
+    return None
 
 
 def _unnamed(error: ImportError, module: str, source: str | None) -> str | None:

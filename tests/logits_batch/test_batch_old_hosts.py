@@ -36,3 +36,13 @@ def test_a_reference_is_conformant_on_an_old_host(
 
     assert status == ExitStatus.CONFORMANT, failures(certificate)
     assert certificate["environment"]["vllm"].startswith("0.28")
+
+
+def test_an_interface_that_an_old_host_lacks_is_no_fault_of_a_plugin(tmp_path: Path) -> None:
+    """Nobody can load it there, and it may be right where it can be."""
+    target = str(ROOT / "reference_plugins" / "logits_slot" / "target_token.py")
+    status, certificate = certified(target, tmp_path)
+
+    assert status == ExitStatus.INCOMPLETE, failures(certificate)
+    (loading,) = [rule for rule in certificate["rules"] if rule["id"] == "LS-01"]
+    assert "install vLLM 0.31 or later; before, there is no Slot logits" in loading["message"]
