@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,12 +119,17 @@ def _without(outcome: Outcome) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _unloaded(document: Mapping[str, Any]) -> str | None:
-    """Return why a plugin was not loaded: its loading rule failed, and no other was looked at."""
+    """Return why a plugin was not loaded: no rule but the one about loading was looked at.
+
+    It fails, or the release lacks something and all others wait for it.
+    """
     first, *others = document["rules"]
-    if first["verdict"] != Verdict.FAIL.value:
-        return None
-    looked_at = any(rule["verdict"] != Verdict.NOT_VERIFIED.value for rule in others)
-    return None if looked_at else first["message"]
+    if first["verdict"] == Verdict.FAIL.value:
+        unloaded = all(rule["verdict"] == Verdict.NOT_VERIFIED.value for rule in others)
+    else:
+        waiting = all(rule.get("waits_for") == [first["id"]] for rule in others)
+        unloaded = waiting and first["verdict"] == Verdict.NOT_VERIFIED.value
+    return first["message"] if unloaded else None
 
 
 def _within(target: str, asked: str) -> bool:
@@ -172,16 +178,24 @@ def write(matrix: Mapping[str, Any], folder: Path) -> None:
 def table(matrix: Mapping[str, Any]) -> Table:
     """Return the table for a terminal: a row for each plugin, a column for each release."""
     reasons = _reasons(matrix)
+    names = _short([row["target"] for row in matrix["rows"]])
     result = open_table()
     result.add_column("plugin", overflow="fold")
     result.add_column("generation", no_wrap=True)
     for heading in _headings(matrix):
         result.add_column(heading.replace(" (", "\n("), no_wrap=True)
-    for row in matrix["rows"]:
+    for name, row in zip(names, matrix["rows"], strict=True):
         cells = [_text(row["cells"].get(each["name"]), reasons) for each in matrix["releases"]]
         styled = [Text(words, style=style) for words, style in cells]
-        result.add_row(Text(row["target"]), row["generation"] or "", *styled)
+        result.add_row(Text(name), row["generation"] or "", *styled)
     return result
+
+
+def _short(targets: Sequence[str]) -> list[str]:
+    """Return targets as a narrow column has them: the class alone, if no other is called so."""
+    short = [target.rpartition(":")[2] for target in targets]
+    known = Counter(short)
+    return [one if known[one] == 1 else whole for one, whole in zip(short, targets, strict=True)]
 
 
 def notes(matrix: Mapping[str, Any]) -> Text:

@@ -77,6 +77,23 @@ def test_a_row_has_a_cell_for_every_release() -> None:
     assert other["cells"]["0.27"]["verdict"] == table.UNANSWERED
 
 
+def test_a_file_that_a_release_has_no_interface_for_is_in_the_row_of_its_class() -> None:
+    """Nothing but its loading was looked at, whether that is its fault or not."""
+    unloaded = _document("0.28.1", {r.id: Verdict.NOT_VERIFIED for r in GENERATION.rules})
+    unloaded["plugin"]["target"] = "plugins/sample.py"
+    first, *others = unloaded["rules"]
+    for rule in others:
+        rule["waits_for"] = [first["id"]]
+    outcomes = [
+        Outcome(Release("0.28"), ExitStatus.INCOMPLETE, (unloaded,)),
+        Outcome(Release("0.31"), ExitStatus.CONFORMANT, (_document("0.31.0"),)),
+    ]
+    [row] = table.build(outcomes, run=RUN)["rows"]
+
+    assert row["target"] == "plugins/sample.py:Sample"
+    assert row["cells"]["0.28"]["verdict"] == "incomplete"
+
+
 def test_what_could_not_be_shown_has_its_reason() -> None:
     """A rule that waits for another one is none."""
     document = _document("0.28.1", {"LB-03": Verdict.NOT_VERIFIED, "LB-06": Verdict.NOT_VERIFIED})
