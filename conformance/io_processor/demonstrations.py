@@ -227,9 +227,10 @@ def _calling(_: Trial, finding: Finding) -> Iterator[Scene]:
     yield {"is": "callable", "hook": _case(finding)["hook"]}
 
 
-def _awaiting(_: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-06: the hook that cannot be awaited."""
-    yield {"is": "awaitable", "hook": _case(finding)["hook"]}
+def _awaiting(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-06: the hook that cannot be awaited, called for a valid request where there is one."""
+    for data in _likely(trial, finding)[:1] or [{}]:
+        yield {"is": "awaitable", "hook": _case(finding)["hook"], "data": encoded(data)}
 
 
 def _failing(trial: Trial, finding: Finding) -> Iterator[Scene]:
