@@ -8,7 +8,8 @@ fails where nothing has been done with the plugin is kept.
 These failures have no program: of IO-01, which is about loading and no call; of IO-04, which needs
 engines; of IO-37 and IO-38, since the program would hang or end with the plugin; of outputs that
 are left open (IO-20, IO-34), which only the host notices; of requests that hold Python objects, or
-lists so deep that Python does not copy them; and faults that a process shows late, or by chance.
+lists so deep that Python does not copy them; of orders that only another process has (IO-24); and
+faults that a process shows late, or by chance.
 ``vllm-conformance replay`` plays such a case again.
 """
 
@@ -112,8 +113,8 @@ def _portable(value: object) -> bool:
 
 def _scenes(trial: Trial, rule: str, finding: Finding, plain: Mapping[str, Any]) -> Iterator[Scene]:
     """Yield what programs may be made of, the likeliest first."""
-    if plain.get("late"):
-        return  # it takes what other rules have done before
+    if plain.get("late") or "hashed" in _case(finding):
+        return  # it takes what other rules have done before, or several processes
     if plain["kind"] == "traffic":
         yield _of_history(plain)
         yield {**_of_history(plain), "reusing": True}
