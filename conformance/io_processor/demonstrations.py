@@ -25,7 +25,7 @@ from conformance.counterexample.source import decoded, encoded, spelt
 from conformance.engine.pooling_models import MODELS
 from conformance.findings import Finding
 from conformance.inputs.places import places
-from conformance.io_processor import cases, meaning, process
+from conformance.io_processor import cases, loads, meaning, process
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
@@ -286,19 +286,21 @@ def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
 def _growing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-35, IO-36, IO-44: requests, answered or only begun, with one text and id, or others."""
     answered, unlike = _case(finding)["answered"], "unlike" in _case(finding)
-    valid = [data for data in trial.bench.stock.valid if _portable(data)][:2]
+    more = trial.once(loads.optional) if _case(finding).get("optional") else None
+    known = more.data if more else trial.bench.stock.valid
+    valid = [data for data in known if _portable(data)][:2]
     if count := _case(finding).get("room"):
         yield {"is": "room", "data": encoded(valid), "count": count}
         return
-    more = {name: True for name in ("answered", "alike") if _case(finding).get(name)}
+    how = {name: True for name in ("answered", "alike") if _case(finding).get(name)}
     if answered and not unlike:
         yield {"is": "alive", "data": encoded(valid)}
     for what in () if unlike else ("files", "growth"):
-        yield {"is": what, "data": encoded(valid), **more}
+        yield {"is": what, "data": encoded(valid), **how}
     for data in valid:
         for place, value in places(data):
             if isinstance(value, str):
-                yield {"is": "growth", "data": encoded([data]), "changed": list(place), **more}
+                yield {"is": "growth", "data": encoded([data]), "changed": list(place), **how}
 
 
 def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
