@@ -13,6 +13,7 @@ import attrs
 from hypothesis import strategies as st
 
 from conformance.checking import checks
+from conformance.classifier_hook import seams
 from conformance.classifier_hook.bench import Bench, plain
 from conformance.classifier_hook.calls import Call, one, runtime
 from conformance.classifier_hook.trial import Trial
@@ -20,6 +21,7 @@ from conformance.findings import LEAST_ACTED, Finding, failed, passed
 from conformance.inputs import literals
 from conformance.search import TEXTS, smallest
 from conformance.verdict import Verdict
+from conformance.watching import hash_seeds
 from conformance.watching.comparison import shortened
 
 #: Texts that a model can write: what cannot be decoded arrives as U+FFFD.
@@ -37,6 +39,7 @@ ODD = (
     '{"json": [1, 2, {}]}',
     "[" * 2_000,
     "<|im_start|>assistant",
+    "{x} {0} %s %(x)s $x \\1 \\g<x>",
 )
 
 #: What texts are put together from.
@@ -49,6 +52,9 @@ _PIECES = (
 
 #: How long texts of the source of a hook are at most, and how many are put together.
 _LONGEST, _RUN = 40, 4
+
+#: How many texts of the source one text has at most.
+_WORDS = 200
 
 
 def drawn() -> st.SearchStrategy[str]:
@@ -165,8 +171,17 @@ def _decides(trial: Trial, texts: tuple[str, ...], *, blocks: bool) -> Finding:
             what = "was let through" if blocks else "was blocked"
             why = f"{shortened(text)} {what}, with the scores {shortened(value)}"
             return failed(why, case={"text": text})
+    return _blocks(bench) if blocks else passed(len(texts), len(texts))
+
+
+def _blocks(bench: Bench) -> Finding:
+    """Judge what is blocked behind other text, and what of it tells where it begins."""
+    texts = bench.blocked
+    if lost := seams.lost(bench):
+        text, seam = lost
+        return failed(f"{shortened(text)} {seam}", case={"text": seam.text})
     found = passed(len(texts), len(texts))
-    if not blocks or any(_begins(bench, text) for text in texts):
+    if any(_begins(bench, text) for text in texts):
         return found
     why = "no blocked text begins with what is blocked: a search that starts too late would pass"
     return attrs.evolve(found, message=why)
@@ -224,7 +239,7 @@ def any_text(trial: Trial) -> Finding:
     bench = trial.bench
     if found := raises(bench):
         return found
-    for text in ODD:
+    for text in (*ODD, *_beside(bench)):
         if not (call := bench.call(text)).good:
             return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
 
@@ -241,12 +256,22 @@ def any_text(trial: Trial) -> Finding:
         first=looked_for(bench.cls)[: TEXTS.most(trial.budget)],
         size=lambda entry: len(entry[0]),
     )
-    count += len(ODD)
+    count += len(ODD) + len(_beside(bench))
     if worst:
         text, call = worst
         message = f"score of {shortened(text)} {call.trouble()}"
         return failed(message, count, case={"text": text})
     return passed(count, count)
+
+
+def _beside(bench: Bench) -> list[str]:
+    """Return odd texts beside what is blocked, of which a hook may make a replacement."""
+    return [
+        text
+        for bad in bench.blocked[:1]
+        for odd in ODD
+        for text in (f"{odd} {bad}", f"{bad} {odd}")
+    ]
 
 
 @checks("CH-16")
@@ -335,4 +360,37 @@ def steady(trial: Trial) -> Finding:
             "".join(f"[{part}]" for part in place) or "the scores" for place in sorted(places)[:3]
         )
         return failed(f"the same completion, scored again, got another value at {where}")
-    return passed(len(trial.bench.texts), len(trial.bench.texts))
+    bench = trial.bench
+    if hash_seeds.may_depend(bench.cls):
+        asked = Hashed(bench.cls, dict(bench.arguments), bench.seed, _wordy(bench))
+        if found := hash_seeds.apart(f"{__name__}:hashed", asked):
+            number, what = found
+            why = (
+                f"score of {shortened(asked.texts[number])} gave in two processes, with other "
+                f"hashes of texts, {what}: the order of a set is another one in each server"
+            )
+            return failed(why, case={"hashed": asked.texts[number]})
+    return passed(len(bench.texts), len(bench.texts))
+
+
+@attrs.frozen
+class Hashed:
+    """What a process with other hashes of texts needs to score texts."""
+
+    cls: type[Any]
+    arguments: dict[str, Any]
+    seed: int
+    texts: tuple[str, ...]
+
+
+def _wordy(bench: Bench) -> tuple[str, ...]:
+    """Return the texts of a bench, and all at once with the words that the source looks for."""
+    words = [text for text in dict.fromkeys(literals.texts(bench.cls)) if len(text) <= _LONGEST]
+    return (*bench.texts, " ".join(bench.texts), " ".join(words[:_WORDS]))
+
+
+def hashed(asked: Hashed) -> list[Any]:
+    """Return the scores of texts; this is the process with other hashes."""
+    bench = Bench.open(asked.cls, {}, origin=None, seed=asked.seed, arguments=asked.arguments)
+    calls = [bench.call(text) for text in asked.texts]
+    return [plain(call.value) if call.good else None for call in calls]

@@ -11,7 +11,7 @@ import copy
 import functools
 import inspect
 import traceback
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from vllm import PoolingParams, SamplingParams
@@ -82,12 +82,29 @@ def check_callable(host: Host, hook: str) -> str | None:
     return None
 
 
-def check_awaitable(host: Host, hook: str) -> str | None:
-    """The hook with async in its name can be awaited."""
-    if not inspect.iscoroutinefunction(getattr(host.plugin, hook)):
-        what = f"{hook} is an ordinary function, and what it returns cannot be awaited"
-        return f"{what}\nexpected: a coroutine function, written with async def"
-    return None
+def check_awaitable(host: Host, hook: str, data: Any) -> str | None:
+    """What the hook with async in its name returns can be awaited; data are of a valid request."""
+
+    async def no_outputs() -> AsyncIterator[Any]:
+        none: tuple[Any, ...] = ()
+        for output in none:
+            yield output
+
+    async def returned() -> Any:
+        plugin = host.new()
+        given = {"model_output": no_outputs()}
+        if hook.startswith("pre_process"):
+            given = {"prompt": host.parsed(plugin, copy.deepcopy(data))}
+        answer = getattr(plugin, hook)(**given, request_id="id-0")
+        if inspect.isawaitable(answer):
+            await asyncio.gather(answer, return_exceptions=True)
+        return answer
+
+    answer = asyncio.run(returned())
+    if inspect.isawaitable(answer):
+        return None
+    what = f"{hook} returned {type(answer).__name__}, which cannot be awaited"
+    return f"{what}\nexpected: a coroutine, as of async def, or a future"
 
 
 def check_answers(host: Host, data: Any, request_id: str | None) -> str | None:

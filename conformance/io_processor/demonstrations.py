@@ -8,7 +8,8 @@ fails where nothing has been done with the plugin is kept.
 These failures have no program: of IO-01, which is about loading and no call; of IO-04, which needs
 engines; of IO-37 and IO-38, since the program would hang or end with the plugin; of outputs that
 are left open (IO-20, IO-34), which only the host notices; of requests that hold Python objects, or
-lists so deep that Python does not copy them; and faults that a process shows late, or by chance.
+lists so deep that Python does not copy them; of orders that only another process has (IO-24); and
+faults that a process shows late, or by chance.
 ``vllm-conformance replay`` plays such a case again.
 """
 
@@ -24,7 +25,7 @@ from conformance.counterexample.source import decoded, encoded, spelt
 from conformance.engine.pooling_models import MODELS
 from conformance.findings import Finding
 from conformance.inputs.places import places
-from conformance.io_processor import cases, meaning, process
+from conformance.io_processor import cases, loads, meaning, process
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
@@ -112,8 +113,8 @@ def _portable(value: object) -> bool:
 
 def _scenes(trial: Trial, rule: str, finding: Finding, plain: Mapping[str, Any]) -> Iterator[Scene]:
     """Yield what programs may be made of, the likeliest first."""
-    if plain.get("late"):
-        return  # it takes what other rules have done before
+    if plain.get("late") or "hashed" in _case(finding):
+        return  # it takes what other rules have done before, or several processes
     if plain["kind"] == "traffic":
         yield _of_history(plain)
         yield {**_of_history(plain), "reusing": True}
@@ -227,9 +228,10 @@ def _calling(_: Trial, finding: Finding) -> Iterator[Scene]:
     yield {"is": "callable", "hook": _case(finding)["hook"]}
 
 
-def _awaiting(_: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-06: the hook that cannot be awaited."""
-    yield {"is": "awaitable", "hook": _case(finding)["hook"]}
+def _awaiting(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """IO-06: the hook that cannot be awaited, called for a valid request where there is one."""
+    for data in _likely(trial, finding)[:1] or [{}]:
+        yield {"is": "awaitable", "hook": _case(finding)["hook"], "data": encoded(data)}
 
 
 def _failing(trial: Trial, finding: Finding) -> Iterator[Scene]:
@@ -284,19 +286,21 @@ def _holding(trial: Trial, finding: Finding) -> Iterator[Scene]:
 def _growing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-35, IO-36, IO-44: requests, answered or only begun, with one text and id, or others."""
     answered, unlike = _case(finding)["answered"], "unlike" in _case(finding)
-    valid = [data for data in trial.bench.stock.valid if _portable(data)][:2]
+    more = trial.once(loads.optional) if _case(finding).get("optional") else None
+    known = more.data if more else trial.bench.stock.valid
+    valid = [data for data in known if _portable(data)][:2]
     if count := _case(finding).get("room"):
         yield {"is": "room", "data": encoded(valid), "count": count}
         return
-    more = {name: True for name in ("answered", "alike") if _case(finding).get(name)}
+    how = {name: True for name in ("answered", "alike") if _case(finding).get(name)}
     if answered and not unlike:
         yield {"is": "alive", "data": encoded(valid)}
     for what in () if unlike else ("files", "growth"):
-        yield {"is": what, "data": encoded(valid), **more}
+        yield {"is": what, "data": encoded(valid), **how}
     for data in valid:
         for place, value in places(data):
             if isinstance(value, str):
-                yield {"is": "growth", "data": encoded([data]), "changed": list(place), **more}
+                yield {"is": "growth", "data": encoded([data]), "changed": list(place), **how}
 
 
 def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:

@@ -9,13 +9,16 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+import attrs
 import torch
 
 from conformance.inputs.places import Path, changed, places, without
+from conformance.io_processor.answers import Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import parsed
+from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.watching.interruption import limited, progressed
 from conformance.watching.leaks import Given, Spent, more_files, names_of_files, open_files, size_of
@@ -30,6 +33,9 @@ KEPT, COUNTED = 16, 100
 #: A number with as many digits as that of the last request.
 LAST = 10_000
 
+#: What a key has that the plugin looks for.
+TEXT = "a"
+
 #: Texts in data that are changed at once.
 Way = tuple[tuple[Path, str], ...]
 
@@ -43,17 +49,28 @@ class Load:
         answered: whether they are answered, and not only begun.
         unlike: whether each has a text of its own, if the data have any.
         alike: whether all have one id, as a client may give each of its requests.
+        optional: data with keys that no profile names, instead of those that are known.
 
     """
 
     def __init__(
-        self, bench: Bench, plugin: Watched, *, answered: bool, unlike: bool, alike: bool = False
+        self,
+        bench: Bench,
+        plugin: Watched,
+        *,
+        answered: bool,
+        unlike: bool,
+        alike: bool = False,
+        optional: Optional | None = None,
     ) -> None:
         self.which = "answered requests" if answered else "abandoned requests"
         self.case = {"answered": answered}
         if alike:
             self.which += " that all had one id"
             self.case["alike"] = True
+        if optional is not None:
+            self.which += f" with {optional} in their data"
+            self.case["optional"] = True
         self.plugin = plugin
         self.served = self.left_open = 0
         self.open_files: str | None = None
@@ -61,6 +78,8 @@ class Load:
         self.bench = bench
         self._answered, self._unlike = answered, unlike
         valid = bench.stock.valid[: max(2, bench.stock.given)]
+        if optional is not None:
+            valid = optional.data
         self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
         # A plugin may compare what comes back with what it has sent: where that is never the same,
         # as with a nonce, no output of before will do.
@@ -143,6 +162,38 @@ class Load:
                 plugin.post_process(fresh, request_id=request_id)
         if isinstance(mine, dict | list):  # a string may be anybody's
             self.given.append((mine, fresh[0]))
+
+
+@attrs.frozen(eq=False)
+class Optional:
+    """Data with further keys that the plugin looks for, and takes a text of."""
+
+    keys: tuple[str, ...]
+    data: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(map(repr, self.keys))
+
+
+def optional(trial: Trial) -> Optional | None:
+    """Return data with all keys that no known data have, if the plugin answers any."""
+    bench = trial.bench
+    base = next((data for data in bench.stock.valid if isinstance(data, dict)), None)
+    if base is None:
+        return None
+    known = {key for data in bench.stock.valid if isinstance(data, dict) for key in data}
+    absent = [key for key in bench.stock.keys if key not in known]
+    taken = [key for key in absent if _answers(bench, {**base, key: TEXT})]
+    if not taken:
+        return None
+    together = {**base, **dict.fromkeys(taken, TEXT)}
+    if _answers(bench, together):
+        return Optional(tuple(taken), (together,))
+    return Optional(tuple(taken[:1]), ({**base, taken[0]: TEXT},))
+
+
+def _answers(bench: Bench, data: object) -> bool:
+    return bench.try_online(data).answers[0].kind is Kind.ANSWERED
 
 
 class Refused(Load):

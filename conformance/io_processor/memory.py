@@ -15,7 +15,7 @@ import attrs
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.loads import KEPT, Load, Refused, refused
+from conformance.io_processor.loads import KEPT, Load, Refused, optional, refused
 from conformance.io_processor.trial import ENDURES, Trial
 from conformance.io_processor.watched import Watched
 from conformance.settings import Budget
@@ -66,17 +66,19 @@ def forgets(trial: Trial) -> Finding:
     found = _look(trial, answered=True)
     if found.verdict is not Verdict.PASS:
         return found
-    load = Load(trial.bench, trial.bench.make(), answered=True, unlike=True)
-    sizes: list[int] = []
-    for _ in range(MEASUREMENTS):
-        load.serve(UNLIKE, SECONDS)
-        sizes.append(load.size())
-    if growing(sizes, UNLIKE) is None or (what := _endless(load)) is None:
-        return found
-    if trial.find("IO-36").verdict is Verdict.FAIL:
-        return waiting("IO-36")  # it is kept whether they are answered or not
-    said = f"after {load.served} answered requests, each with a text of its own, {what}"
-    return failed(said, load.served, case={"answered": True, "unlike": True})
+    for more in dict.fromkeys((None, trial.once(optional))):
+        load = Load(trial.bench, trial.bench.make(), answered=True, unlike=True, optional=more)
+        sizes: list[int] = []
+        for _ in range(MEASUREMENTS):
+            load.serve(UNLIKE, SECONDS)
+            sizes.append(load.size())
+        if growing(sizes, UNLIKE) is None or (what := _endless(load)) is None:
+            continue
+        if trial.find("IO-36").verdict is Verdict.FAIL:
+            return waiting("IO-36")  # it is kept whether they are answered or not
+        said = f"after {load.served} {load.which}, each with a text of its own, {what}"
+        return failed(said, load.served, case={**load.case, "unlike": True})
+    return found
 
 
 @checks("IO-36")
@@ -85,6 +87,8 @@ def abandons(trial: Trial) -> Finding:
     found = _look(trial, answered=False)
     # What is kept by their ids may be bounded, and what is kept of one id not.
     found = _also(trial, found, partial(Load, answered=False, unlike=True, alike=True))
+    if more := trial.once(optional):
+        found = _also(trial, found, partial(Load, answered=False, unlike=True, optional=more))
     if found.verdict is not Verdict.PASS:
         return found
     if trial.find(ENDURES).verdict is Verdict.FAIL:

@@ -10,20 +10,24 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import attrs
+
 from conformance.checking import checks
 from conformance.counterexample.io_engine_player import Noted
 from conformance.findings import Finding, failed, passed
-from conformance.inputs.places import places
+from conformance.inputs.places import changed, places
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.messages import as_json, response_class
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.verdict import Verdict
+from conformance.watching import hash_seeds
 from conformance.watching.comparison import difference, plain, shortened
 from conformance.watching.interruption import limited
 from conformance.watching.raised import said
@@ -221,6 +225,11 @@ def unwrapped(bench: Bench) -> Finding | None:
     return None
 
 
+#: Texts whose order in a set is hardly ever the same with other hashes; requests with them.
+MANY_TEXTS = ["red", "green", "blue", "white", "black", "brown"]
+MOST_HASHED = 4
+
+
 @checks("IO-24")
 def steady(trial: Trial) -> Finding:
     """The same request gets the same answer again."""
@@ -230,7 +239,54 @@ def steady(trial: Trial) -> Finding:
                           sorted(places)[:3])  # fmt: skip
         other = "the same values in another order" if bench.reordered else "another answer"
         return failed(f"the same request, asked again, got {other} at {where}")
+    if hash_seeds.may_depend(bench.cls):
+        asked = Hashed.of(bench)
+        if found := hash_seeds.apart(f"{__name__}:hashed", asked):
+            number, what = found
+            why = (
+                f"for {shortened(asked.data[number])} two processes gave, with other hashes of "
+                f"texts, {what}: the order of a set is another one in each server"
+            )
+            return failed(why, case={"hashed": asked.data[number]})
     return passed(bench.stock.given, bench.stock.given)
+
+
+@attrs.frozen
+class Hashed:
+    """What a process with other hashes of texts needs to answer requests."""
+
+    cls: type[Any]
+    generation: str
+    model: str
+    seed: int
+    data: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, bench: Bench) -> Hashed:
+        """Return the requests of a bench, and some with more texts, whose order tells more."""
+        valid = bench.stock.valid[: bench.stock.given]
+        more = [
+            changed(data, place, MANY_TEXTS if isinstance(value, list) else " ".join(MANY_TEXTS))
+            for data in valid
+            for place, value in places(data)
+            if isinstance(value, str) or (isinstance(value, list) and _texts(value))
+        ]
+        model = str(bench.around.config.model_config.model)
+        data = (*valid[:MOST_HASHED], *more[:MOST_HASHED])
+        return cls(bench.cls, bench.generation, model, bench.seed, data)
+
+
+def _texts(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(item, str) for item in value)
+
+
+def hashed(asked: Hashed) -> list[Any]:
+    """Return how requests are answered; this is the process with other hashes."""
+    if asked.generation == REQUEST:
+        restore_documented_base()
+    bench = Bench.open(asked.cls, asked.generation, asked.model, asked.seed)
+    answers = [bench.try_online(data).answers[0] for data in asked.data]
+    return [answer.data if answer.kind is Kind.ANSWERED else None for answer in answers]
 
 
 @checks("IO-25")

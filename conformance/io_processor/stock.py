@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance.inputs import lookalikes, oddities
+from conformance.inputs import bombs, lookalikes, oddities
 from conformance.inputs.places import Path, changed, places, without
 from conformance.watching.comparison import shortened
 
-#: Requests that name a pattern, at most.
-PATTERNS = 60
+#: Requests that name a pattern, or a template, at most.
+PATTERNS = TEMPLATES = 60
+
+#: What messages call as much as a packed text becomes.
+BOMB = f"{bombs.PART * bombs.PARTS >> 30} GiB"
 
 
 @attrs.frozen
@@ -192,6 +195,7 @@ def bodies(
             grown += [((key,), "x", base) for base in _alone_too(whole)]
             yield from (("", data, None) for data in _with_key(whole, key))
     yield from (("", data, None) for data in islice(_patterns(valid, keys), PATTERNS))
+    yield from _growing(valid, keys, grown)
     for place, value, data in grown:
         for form in oddities.forms(value):
             for size in oddities.SIZES:
@@ -211,6 +215,34 @@ def _patterns(valid: tuple[Any, ...], keys: tuple[str, ...]) -> Iterator[Any]:
                 if other != place:
                     searched = changed(data, other, oddities.MATCHED)
                     yield changed(searched, place, oddities.PATTERN)
+
+
+def _growing(
+    valid: tuple[Any, ...], keys: tuple[str, ...], grown: list[tuple[Path, Any, Any]]
+) -> Iterator[tuple[str, Any, object]]:
+    """Yield short requests, of which a plugin may make something very long."""
+    yield from (("", data, None) for data in islice(_templates(valid, keys), TEMPLATES))
+    for place, value, data in grown:
+        if isinstance(value, str) and (bomb := bombs.packed(value)):
+            where = "".join(f"[{part!r}]" for part in place)
+            name = f"a request with {len(bomb):,} characters that unpack to {BOMB} at data{where}"
+            yield name, changed(data, place, bomb), None
+
+
+def _templates(valid: tuple[Any, ...], keys: tuple[str, ...]) -> Iterator[Any]:
+    """Yield data in which one text is a template that asks for very much, place by place."""
+    for data in valid[:1]:
+        texts = {place: text for place, text in places(data) if isinstance(text, str)}
+        known = data if isinstance(data, dict) else {}
+        texts |= {(key,): "" for key in keys if key not in known and known}
+        each = [
+            (place, bombs.templates((*bombs.names_in(text), *known, *keys)))
+            for place, text in texts.items()
+        ]
+        for made in zip_longest(*(templates for _, templates in each)):
+            for (place, _), template in zip(each, made, strict=True):
+                if template is not None:
+                    yield changed(data, place, template)
 
 
 def _with_key(whole: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:

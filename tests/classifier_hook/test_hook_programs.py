@@ -34,8 +34,8 @@ SHARED = {"numpy", "torch"}
 #: Hooks whose fault shows by chance: two threads must meet.
 BY_CHANCE = {"scores_in_a_shared_buffer"}
 
-#: Hooks without a program: it counts no threads.
-UNSHOWN = {"beats_for_each_call"}
+#: Hooks without a program: it counts no threads, and is one process.
+UNSHOWN = {"beats_for_each_call", "lists_topics_of_a_set"}
 
 #: Hooks whose fault few histories show.
 RARE = {"reads_links"}
@@ -65,7 +65,7 @@ class {name}:
     async def score(self, ctx):
         await asyncio.sleep(0)
         found = {{"length": len(ctx.generated_text)}}
-        return {{**found, "block": ctx.generated_text in {blocked!r}}}
+        return {{**found, "block": any(bad in ctx.generated_text for bad in {blocked!r})}}
 """
 
 

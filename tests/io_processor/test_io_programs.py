@@ -278,6 +278,20 @@ def test_a_program_shows_what_was_found(zygote: Zygote, name: str, tmp_path: Pat
     assert said.splitlines()[-1].startswith("OK: ")
 
 
+def test_an_awaited_hook_is_repaired_by_a_future(zygote: Zygote, tmp_path: Path) -> None:
+    """The program of IO-06 goes by what the hook returns, as vLLM does."""
+    case = failing(zygote, FAULTS["cannot-be-awaited"], tmp_path)
+    ordinary = AWAITED.replace("async ", "", 1)
+    returned = "        return asyncio.ensure_future(self.finish(model_output, request_id))\n"
+    finish = "\n    async def finish(self, model_output, request_id):\n" + SORTED
+
+    case.plugin.write_text(case.correct + ordinary + returned + finish, "utf-8")
+    status, said = execute(zygote, case.program)
+
+    assert status == 0, said
+    assert case.replay()[0] is Outcome.FIXED
+
+
 def test_a_program_about_order_shows_two_outputs(zygote: Zygote, tmp_path: Path) -> None:
     """Of the three lines that the profile has, two are enough, and they change places."""
     profile = '[io-processor]\nvalid = [ { lines = ["red", "green", "blue"] } ]\n'

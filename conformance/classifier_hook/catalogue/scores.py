@@ -46,10 +46,12 @@ RULES = section(
         title="What the profile blocks is blocked",
         statement=(
             "A text that the profile blocks is answered with a truthy 'block' by a hook with "
-            "blocking = True; the client gets the replacement, or the default refusal."
+            "blocking = True; the client gets the replacement, or the default refusal. Where the "
+            "hook looks at a completion in pieces, none is lost between two of them."
         ),
         sources=(sentence(BLOCKS),),
-        hint="Return {'block': True, ...}; a hook that is not blocking cannot block.",
+        hint="Return {'block': True, ...}; a hook that is not blocking cannot block. Pieces that "
+        "are scored one by one must overlap.",
         evidence=EVERYWHERE,
     ),
     Rule(
@@ -110,11 +112,15 @@ RULES = section(
     Rule(
         id="CH-18",
         title="The same completion gets the same scores",
-        statement="Scores contain no chance, no clock and no counter.",
+        statement=(
+            "Scores contain no chance, no clock, no counter, and nothing in the order of a set of "
+            "texts, which is another one in each process."
+        ),
         sources=(
             rfc("every completion is scored for safety, hallucination, audit, or A/B routing"),
         ),
-        hint="Clients retry: leave out times and numbers of the call.",
+        hint="Clients retry: leave out times and numbers of the call, and sort what comes out of "
+        "a set.",
         evidence=EVERYWHERE,
     ),
     Rule(

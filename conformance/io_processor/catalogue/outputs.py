@@ -111,11 +111,13 @@ RULES = section(
         title="The same request gets the same answer",
         statement=(
             "Answers do not contain chance, a clock or a counter, nor values in the order in which "
-            "threads of the plugin's own are ready."
+            "threads of the plugin's own are ready, or a set gives them: that of texts is another "
+            "one in each process."
         ),
         sources=(interface("post_process is a function of the outputs"),),
         hint="Clients retry and cache: leave out times, random names and numbers of the request; "
-        "put together what threads of your own make in the order of the outputs.",
+        "put together what threads of your own make in the order of the outputs; sort what comes "
+        "out of a set.",
     ),
     Rule(
         id="IO-25",

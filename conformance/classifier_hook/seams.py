@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a hook blocks, behind more and more other text: whether it looks at pieces that lose it.
+
+A classifier takes so many tokens, so a hook may cut a completion into pieces and score each.  What
+stands where one ends and the next begins is in neither: it is let through there, and blocked at
+every other place, again and again in the same distance.  Models of other kinds are not so regular:
+one that is diluted by what stands before blocks up to some place, and nothing behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import attrs
+
+from conformance.classifier_hook.bench import Bench, plain
+
+#: What stands before, and how many of those at most: two pieces of 2,000 characters.
+FILLER, MOST = "a ", 2_100
+
+#: Texts that are tried, calls of one hook, and seconds for each text.
+TEXTS, ROW, SECONDS = 2, 10, 3.0
+
+
+@attrs.frozen
+class Seam:
+    """Where a text is let through."""
+
+    text: str  #: with what stands before it
+    first: int  #: characters before it
+    second: int
+
+    def __str__(self) -> str:
+        return (
+            f"is let through behind {self.first} characters, and again behind {self.second}, and "
+            f"blocked behind any other number: it stands where one piece ends of about "
+            f"{self.second - self.first} characters, and the next begins"
+        )
+
+
+def lost(bench: Bench) -> tuple[str, Seam] | None:
+    """Return a blocked text that pieces lose, and where."""
+    for text in bench.blocked[:TEXTS]:
+        gaps = _gaps(list(_blocked(bench, text)), len(text))
+        if gaps is not None:
+            first, second = (gap * len(FILLER) for gap in gaps)
+            return text, Seam(FILLER * gaps[0] + text, first, second)
+    return None
+
+
+def _blocked(bench: Bench, text: str) -> Iterator[bool]:
+    """Yield whether a text is blocked behind none, one, two, ... of what stands before it."""
+    until = time.monotonic() + SECONDS
+    for start in range(0, MOST, ROW):
+        texts = [FILLER * count + text for count in range(start, start + ROW)]
+        for call in bench.row(bench.make(), texts):
+            value = plain(call.value) if call.good else None
+            if not isinstance(value, dict):
+                return
+            yield bool(value.get("block"))
+        if time.monotonic() > until:
+            return
+
+
+def _gaps(blocked: list[bool], length: int) -> tuple[int, int] | None:
+    """Return the last places of the first two gaps, where all are as regular as pieces are."""
+    starts = [place for place, (was, now) in enumerate(pairwise(blocked)) if was and not now]
+    ends = [place for place, (was, now) in enumerate(pairwise(blocked)) if now and not was]
+    # The last one may go on beyond what was tried.
+    gaps = list(zip(starts, ends, strict=False))
+    if not blocked or not blocked[0] or len(gaps) < 2:  # noqa: PLR2004 - one is no distance
+        return None
+    widest = length // len(FILLER) + 1
+    widths = [end - start for start, end in gaps]
+    if max(widths) > widest or max(widths) - min(widths) > 1:
+        return None
+    first, second = gaps[0][1], gaps[1][1]
+    period = second - first
+    # What is looked for may begin anywhere in the text.
+    begins = 0 <= period - first - 1 <= widest
+    ends_so_far = enumerate(end for _, end in gaps)
+    regular = all(abs(end - first - period * number) <= number for number, end in ends_so_far)
+    whole = len(gaps) >= (len(blocked) - first) // period
+    return (first, second) if begins and regular and whole else None
