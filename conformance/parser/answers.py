@@ -81,6 +81,7 @@ def _means(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged
 def streamed(trial: Trial) -> Finding:
     """Compare answers that are streamed token by token with the same answers whole."""
     known, drawing = trial.first(), trial.drawing
+    known += drawing.long() if drawing is not None else []
     if drawing is not None and drawing.format.drops:
         led = drawing.saying(Message("", LEAD, (PROBE,)))
         known += [attrs.evolve(each, says=None, lead=LEAD) for each in led]

@@ -18,8 +18,9 @@ from conformance.parser.answers import differing
 from conformance.parser.bench import WHOLE, Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import TOOL, base
-from conformance.parser.samples import Sample, an_object, tool
+from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
+from conformance.parser.tools import an_object, tool
 from conformance.parser.trial import Judged, Trial, of_each_answer
 from conformance.watching.raised import placed
 

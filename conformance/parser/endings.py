@@ -183,7 +183,7 @@ def again(trial: Trial) -> Finding:
         return agrees(trial, sample, bench, bench.answer(sample.text))
 
     first = trial.first()
-    known = [*map(twice, first), *_amid(trial, first[0], foreign)]
+    known = [*map(twice, first), *_amid(trial, first[0], foreign), *_unlabelled(trial, first)]
     return trial.search(judge, trial.answers().map(twice), known=known)
 
 
@@ -204,6 +204,18 @@ def _amid(trial: Trial, sample: Sample, markers: Iterable[str]) -> Iterator[Samp
             if each not in sample.text:
                 text = sample.text.replace(thought, f"{thought} Is it {each} now? {thought}")
                 yield attrs.evolve(sample, text=text, says=None)
+
+
+def _unlabelled(trial: Trial, samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yield answers without the label that stands between a special token and their reasoning."""
+    for sample in samples:
+        bench, _ = trial.for_sample(sample)
+        thought = sample.says.reasoning.strip() if sample.says is not None else ""
+        before, found, _ = sample.text.partition(thought or " ")
+        ends = [before.rfind(each) + len(each) for each in bench.special if each in before]
+        if thought and found and ends and before[max(ends) :].strip():
+            text = sample.text[: max(ends)] + sample.text[len(before) :]
+            yield attrs.evolve(sample, text=text, says=None)
 
 
 @checks("RP-18", after=("RP-04", "RP-10"))

@@ -15,7 +15,8 @@ from conformance.parser import cost, tokens
 from conformance.parser.formats import TOOL_FORMATS, Format, named, own
 from conformance.parser.messages import Call, Message
 from conformance.parser.roles import TOOL
-from conformance.parser.samples import SCHEMAS, TOOLS, Drawing, Sample, read
+from conformance.parser.samples import Drawing, Sample, read
+from conformance.parser.tools import SCHEMAS, TOOLS
 from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.verdict import RuleResult, Verdict
