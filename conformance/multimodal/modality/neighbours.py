@@ -9,6 +9,7 @@ A plugin may refuse any of them.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import partial
@@ -27,12 +28,38 @@ ITEMS, PLACES, MOST = 4, 12, 200
 #: A change of a number that rounding to a few digits loses, and that arrays show.
 SLIGHT = 4e-4
 
+#: What is no finite number, also written as a text, and what is none in an array of 32 bits.
+BEYOND = (math.nan, math.inf, -math.inf, "nan", "inf", "1e999", 1e39, -1e39)
+
 
 def near(modality: str, samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """Return items beside the valid ones of an own modality; none where the harness knows it."""
     if modality in KNOWN:
         return ()
     return tuple(each for sample in samples[:ITEMS] for each in islice(_beside(sample), MOST))
+
+
+def unbounded(modality: str, samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Return items of an own modality with a number that is not finite, or is not in an array."""
+    if modality in KNOWN:
+        return ()
+    return tuple(each for sample in samples[:ITEMS] for each in _beyond(sample))
+
+
+def _beyond(sample: Sample) -> Iterator[Sample]:
+    made = sample.make()
+    if isinstance(made, np.ndarray) and made.size and made.dtype.kind == "f":
+        for number in (np.nan, np.inf):
+            other = made.copy()
+            other.flat[-1] = number
+            yield Sample(f"{sample}, its last number {number}", other.copy)
+        return
+    for place, value in islice(places.places(made), PLACES):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            where = "".join(f"[{part!r}]" for part in place)
+            for beyond in BEYOND:
+                name = f"{sample} with {beyond!r} at data{where}"
+                yield Sample(name, partial(places.changed, made, place, beyond))
 
 
 def _beside(sample: Sample) -> Iterator[Sample]:
