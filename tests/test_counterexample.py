@@ -132,6 +132,16 @@ def test_long_calls_are_laid_out_as_ruff_does() -> None:
     assert max(map(len, laid_out(long, 4))) <= WIDTH
 
 
+def test_what_repeats_itself_within_a_text_is_a_product() -> None:
+    """Also behind a marker, and before another one."""
+    text = "<think>It" + " rain" * 500 + "s."
+
+    written = literal(text)
+
+    assert isinstance(written, str)
+    assert (eval(written), len(written) < WIDTH) == (text, True)  # noqa: S307 - written above
+
+
 def test_a_program_is_the_calls_in_their_order() -> None:
     """Updates are literal, placeholders and their repair are assignments to the same list."""
     source = program(case())

@@ -8,6 +8,7 @@ surrogate pairs; requests may hold all of them, and a plugin may tell them apart
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ WIDTH = 100
 
 #: Longer texts and lists are written as products, where they repeat themselves.
 LONG = 24
+
+#: What repeats itself within a text for more than a line.
+_RUN = re.compile(r"(.{1,5}?)\1{50,}", re.DOTALL)
 
 #: The key of a JSON object that stands for a value of another type.
 _TYPE = "!type"
@@ -189,6 +193,11 @@ def _text(text: str) -> str:
             if len(text) > LONG and part == part[:size] * count:
                 run = f"{_quoted(part[:size])} * {count}"
                 return f"{run} + {_quoted(tail)}" if tail else run
+    if found := _RUN.search(text):
+        part, before, after = found[1], text[: found.start()], text[found.end() :]
+        run = f"{_quoted(part)} * {len(found[0]) // len(part)}"
+        around = [_quoted(each) if each else "" for each in (before, after)]
+        return " + ".join(each for each in (around[0], run, around[1]) if each)
     return _quoted(text)
 
 

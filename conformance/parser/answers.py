@@ -12,6 +12,7 @@ import attrs
 from conformance.checking import checks
 from conformance.findings import Finding, passed, unjudged
 from conformance.parser import samples
+from conformance.parser.adjusting import lost
 from conformance.parser.bench import WHOLE, Bench
 from conformance.parser.formats import LEAD, PROBE
 from conformance.parser.messages import Message, apart, quoted, shortened
@@ -69,17 +70,18 @@ def _means(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged
     made, meant = (str(found), "") if sample.says is None else apart(found, sample.says)
     told = f"of {quoted(sample.text)} the parser made {made}"
     if sample.says is None or found.same(sample.says):
-        scene = partial(bench.scene, "reads", answer)
         shown = trial.right(found, lambda: bench.by_token(answer).said)
-        return attrs.evolve(shown, wrong=told if found.raised else None, scene=scene)
-    scene = partial(bench.scene, "whole", answer, (), says=sample.says.document)
-    return Judged(wrong=f"{told}; expected {meant}", scene=scene)
+        shown = attrs.evolve(shown, wrong=told if found.raised else None)
+        return attrs.evolve(shown, scene=partial(bench.scene, "reads", answer))
+    scene = partial(_shown, bench, WHOLE, answer, found, says=sample.says.document)
+    return Judged(wrong=f"{told}; expected {meant}{lost(bench, answer, sample.says)}", scene=scene)
 
 
 @checks("RP-04", after=("RP-09", "RP-03"))
 def streamed(trial: Trial) -> Finding:
     """Compare answers that are streamed token by token with the same answers whole."""
     known, drawing = trial.first(), trial.drawing
+    known += drawing.long() if drawing is not None else []
     if drawing is not None and drawing.format.drops:
         led = drawing.saying(Message("", LEAD, (PROBE,)))
         known += [attrs.evolve(each, says=None, lead=LEAD) for each in led]
@@ -151,7 +153,7 @@ def stops(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
             how = f"token by token, with a stop string of {held + 1} letters in the request"
             stopped, free = apart(found, expected)
             told = f"{quoted(sample.text)} {how}: {stopped}; without it: {free}"
-            scene = partial(bench.scene, "stops", answer, range(1, len(answer)), held=held)
+            scene = partial(_shown, bench, "stops", answer, found, range(1, len(answer)), held=held)
             return Judged(wrong=told, scene=scene)
     return trial.right(expected)
 
@@ -168,14 +170,32 @@ def _joined(trial: Trial) -> Iterator[tuple[Sample, Sequence[int]]]:
 def differing(bench: Bench, answer: Answer, cuts: Sequence[int] | None = None) -> dict[str, Any]:
     """Return the smallest cut whose message is not that of the whole answer, for a program.
 
-    Without cuts it is one that says the same as the answer token by token.
+    Without cuts it is one that says the same as the answer token by token.  Where the parser
+    raises, the program looks for nothing else.
     """
+    if (whole := bench.whole(answer)).raised:
+        return _shown(bench, WHOLE, answer, whole)
     if cuts is None:
         every, said = range(1, len(answer)), bench.by_token(answer).said
         fewest = _fewest(bench, answer, every, said, same=True)
     else:
-        fewest = _fewest(bench, answer, cuts, bench.whole(answer), same=False)
-    return bench.scene("streamed", answer, fewest)
+        fewest = _fewest(bench, answer, cuts, whole, same=False)
+    return _shown(bench, "streamed", answer, bench.stream(answer, fewest).said, fewest)
+
+
+def _shown(
+    bench: Bench,
+    kind: str,
+    answer: Answer,
+    found: Message,
+    cuts: Sequence[int] = (),
+    **more: object,
+) -> dict[str, Any]:
+    """Return what a program plays: what is wrong with what was *found*, or that it was raised."""
+    if found.raised is None:
+        return bench.scene(kind, answer, cuts, **more)
+    more.pop("says", None)
+    return bench.scene("reads" if kind == WHOLE else "goes_on", answer, cuts, **more)
 
 
 def _fewest(
@@ -215,7 +235,7 @@ def text(trial: Trial) -> Finding:
             if not found.same(sample.says):
                 told = f"{quoted(sample.text)} {how}: {found}; expected all of it as content"
                 says, kind = sample.says.document, "whole" if how == WHOLE else "deltas"
-                scene = partial(bench.scene, kind, answer, cuts, says=says)
+                scene = partial(_shown, bench, kind, answer, found, cuts, says=says)
                 return Judged(call, told, scene)
         return Judged(call)
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from conformance.parser import tokens
+from conformance.parser.composing import composed
 from conformance.parser.messages import Call, Client, Message, Stream, quoted
-from conformance.parser.roles import NAME, REASONING, ROLES, TOOL, base, manager, name_of, other
+from conformance.parser.roles import REASONING, ROLES, TOOL, base, name_of
 from conformance.watching.interruption import (
     CONSTRUCTOR_LIMIT,
     PluginExited,
@@ -24,7 +25,7 @@ from conformance.watching.interruption import (
     place_in,
     progressed,
 )
-from conformance.watching.raised import said
+from conformance.watching.raised import place_of, placed, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,44 +57,6 @@ class Wish:
 
 class NotMade(Exception):
     """Making an instance raised; the message says what."""
-
-
-def composed(cls: type[Any], role: str, partner: type[Any] | None = None) -> type[Any]:
-    """Return vLLM's parser with these classes in it, as a server's options compose it.
-
-    Raises:
-        ImportError: this release has no such parser.
-
-    """
-    from vllm.parser.parser_manager import ParserManager
-
-    names: dict[str, Any] = {}
-    for kind, each in ((role, cls), (other(role), partner)):
-        if each is not None:
-            names[f"{kind}_parser_name"] = name = name_of(each, kind)
-            if name == NAME:
-                manager(kind).register_module(name=name, force=True, module=each)
-    parser: type[Any] | None = ParserManager.get_parser(**names, enable_auto_tools=True)
-    assert parser is not None
-    _takes(parser, "__init__", None, None, chat_template_kwargs={}, model_config=None)
-    _takes(parser, "parse", "", None, enable_auto_tools=True, model_output_token_ids=[])
-    delta = {"delta_text": "", "delta_token_ids": [], "prompt_token_ids": []}
-    _takes(parser, "parse_delta", request=None, finished=True, **delta)
-    _takes(parser, "adjust_request", None)
-    return parser
-
-
-def _takes(parser: type[Any], method: str, *arguments: object, **keywords: object) -> None:
-    """Look whether a method of vLLM's takes what this harness calls it with.
-
-    Raises:
-        ImportError: this release has another one.
-
-    """
-    try:
-        inspect.signature(getattr(parser, method)).bind(parser, *arguments, **keywords)
-    except (AttributeError, TypeError) as error:
-        raise ImportError(f"{parser.__mro__[1].__name__}.{method}: {error}") from None
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -163,13 +126,16 @@ class Bench:
             NotMade: the plugin raised.
 
         """
+        make = self._maker(request, chat)
+        found = _made(make)
+        return _made(make) if request.stream else found
+
+    def _maker(self, request: Any, chat: dict[str, Any] | None = None) -> Callable[[], Any]:  # noqa: ANN401 - vLLM's parser
         if self._parser is None:
             self._parser = composed(self.cls, self.role, self.partner)
         keywords = {"chat_template_kwargs": deepcopy(dict(self.chat)) if chat is None else chat}
         made: Callable[..., Any] = self._parser
-        make = partial(made, self.tokenizer, request.tools, model_config=None, **keywords)
-        found = _made(make)
-        return _made(make) if request.stream else found
+        return partial(made, self.tokenizer, request.tools, model_config=None, **keywords)
 
     def instance(self) -> None:
         """Make what this release makes of the class: for a request, in the engine, for its budget.
@@ -201,8 +167,17 @@ class Bench:
     def adjusted(self) -> Any:  # noqa: ANN401 - a request
         """Return a request as the parser adjusts it, or what it raised."""
         request = self.request(stream=True)
-        adjust = partial(self.make(request).adjust_request, request)
-        return guarded("adjust_request", adjust)
+        return self.adjust(request) or request
+
+    def adjust(self, request: Any) -> Exception | None:  # noqa: ANN401 - a request
+        """Have a request adjusted in place; return what was raised, if anything was.
+
+        As in ``OnlineRenderer.preprocess_chat``, an instance of its own does that, which parses
+        nothing, and the request that it returns is not the one that vLLM goes on with.
+        """
+        adjusting = _made(self._maker(request))
+        found = guarded("adjust_request", partial(adjusting.adjust_request, request))
+        return found if isinstance(found, Exception) else None
 
     def grammar(self) -> Any:  # noqa: ANN401 - a schema, or its text
         """Return the schema of the JSON that vLLM itself has a model write for the choice."""
@@ -215,13 +190,19 @@ class Bench:
         found: list[int] = self.tokenizer.encode(self.prompt, add_special_tokens=False)
         return found
 
-    def whole(self, answer: Answer) -> Message:
-        """Return what the parser makes of a whole answer."""
+    def whole(self, answer: Answer, *, alone: bool = False) -> Message:
+        """Return what the parser makes of a whole answer.
+
+        *alone*: the instance that parses it adjusts the request, too, as in no server.
+        """
 
         def parse() -> Message:
             request = self.request(stream=False)
             parser = self.make(request)
-            request = parser.adjust_request(request)
+            if (raised := self.adjust(request)) is not None:
+                raise raised
+            if alone:
+                parser.adjust_request(request)
             reasoning, content, calls = parser.parse(
                 answer.text,
                 request,
@@ -236,7 +217,9 @@ class Bench:
 
         with told_of(self.cls, answer):
             found = guarded(ROLES[self.role].whole, parse)
-        return found if isinstance(found, Message) else Message(raised=said(found))
+        if isinstance(found, Message):
+            return found
+        return Message(raised=said(found), place=place_of(found))
 
     def stream(self, answer: Answer, cuts: Sequence[int], held: int = 0) -> Stream:
         """Return what the parser streams of an answer in parts, cut before these tokens.
@@ -288,7 +271,7 @@ class Bench:
 def _made(make: Callable[[], Any]) -> Any:  # noqa: ANN401 - vLLM's parser, or a plugin
     found = guarded("making an instance", make, CONSTRUCTOR_LIMIT)
     if isinstance(found, Exception):
-        raise NotMade(said(found)) from found
+        raise NotMade(placed(found)) from found
     return found
 
 
@@ -336,15 +319,10 @@ class Streaming:
         self._answer = answer
         self._parts = deque(answer.deltas(cuts, held))
         self._client = Client()
-        self._raised: str | None = None
         self._request: Any = bench.request(stream=True)
         self._parser = bench.make(self._request)
         self._prompt = bench.prompt_ids()
-        adjusted = guarded("adjust_request", partial(self._parser.adjust_request, self._request))
-        if isinstance(adjusted, Exception):
-            self._raised = said(adjusted)
-        else:
-            self._request = adjusted
+        self._raised = bench.adjust(self._request)
 
     def step(self) -> bool:
         """Give the parser one more part; return False when there is none, or it has raised."""
@@ -361,13 +339,15 @@ class Streaming:
 
     def end(self) -> Stream:
         """Return what the client has got."""
-        return self._client.stream(self._raised)
+        if self._raised is None:
+            return self._client.stream(None)
+        return self._client.stream(said(self._raised), place=place_of(self._raised))
 
     def _call(self, function: Callable[[], None]) -> None:
         with told_of(self._cls, self._answer):
             found = guarded(self._what, function)
         if isinstance(found, Exception):
-            self._raised = said(found)
+            self._raised = found
 
     def _every(self) -> None:
         while self._parts:

@@ -13,14 +13,16 @@ from vllm.exceptions import VLLMClientError
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.parser import player
+from conformance.parser.adjusting import unheard
 from conformance.parser.answers import differing
 from conformance.parser.bench import WHOLE, Bench, Wish, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import TOOL, base
-from conformance.parser.samples import Sample, an_object, tool
+from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
+from conformance.parser.tools import an_object, tool
 from conformance.parser.trial import Judged, Trial, of_each_answer
-from conformance.watching.raised import said
+from conformance.watching.raised import placed
 
 
 @checks("TP-07", after=("TP-09", "TP-03"))
@@ -105,11 +107,16 @@ def adjusted(trial: Trial) -> Finding:
         if isinstance(found, REFUSALS) and wish.choice not in ("auto", "none"):
             continue  # the client gets status 400, and knows
         if isinstance(found, Exception):
-            return failed(f"adjust_request of {what} raised {said(found)}")
+            return failed(f"adjust_request of {what} raised {placed(found)}")
         if not isinstance(found, type(request)):
             return failed(f"adjust_request of {what} returned {type(found).__name__}")
         if (wish.choice == "none" or not wish.tools) and found.structured_outputs is not None:
             return failed(f"adjust_request made {what} obey a grammar")
+        if names := unheard(request, found):
+            return failed(
+                f"adjust_request of {what} returned another one, with other {', '.join(names)}: "
+                "vLLM goes on with the one that it was given"
+            )
         for each, now in _kept(found).items():
             if now != sent[each] and not _stands_in_grammar(bench, each, found):
                 return failed(f"adjust_request made of {what} one with {each} {now!r}")

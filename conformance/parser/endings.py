@@ -20,7 +20,7 @@ from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Judged, Trial, of_each_answer
 from conformance.verdict import Verdict
-from conformance.watching.raised import said
+from conformance.watching.raised import placed
 
 #: Tokens that a step of speculative decoding may bring at once.
 STEP = 4
@@ -80,7 +80,7 @@ def gate(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     if wrong:
         told = f"{quoted(sample.text)}: {wrong}, and {ENDS[0]} is true {_place(end)}"
         return Judged(wrong=told)
-    return Judged(content is not None and last > 0, raised=streamed.said.raised)
+    return Judged(content is not None and last > 0, raised=streamed.said.error)
 
 
 @checks("RP-08", after=("RP-06", "RP-03"))
@@ -183,7 +183,7 @@ def again(trial: Trial) -> Finding:
         return agrees(trial, sample, bench, bench.answer(sample.text))
 
     first = trial.first()
-    known = [*map(twice, first), *_amid(trial, first[0], foreign)]
+    known = [*map(twice, first), *_amid(trial, first[0], foreign), *_unlabelled(trial, first)]
     return trial.search(judge, trial.answers().map(twice), known=known)
 
 
@@ -204,6 +204,18 @@ def _amid(trial: Trial, sample: Sample, markers: Iterable[str]) -> Iterator[Samp
             if each not in sample.text:
                 text = sample.text.replace(thought, f"{thought} Is it {each} now? {thought}")
                 yield attrs.evolve(sample, text=text, says=None)
+
+
+def _unlabelled(trial: Trial, samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yield answers without the label that stands between a special token and their reasoning."""
+    for sample in samples:
+        bench, _ = trial.for_sample(sample)
+        thought = sample.says.reasoning.strip() if sample.says is not None else ""
+        before, found, _ = sample.text.partition(thought or " ")
+        ends = [before.rfind(each) + len(each) for each in bench.special if each in before]
+        if thought and found and ends and before[max(ends) :].strip():
+            text = sample.text[: max(ends)] + sample.text[len(before) :]
+            yield attrs.evolve(sample, text=text, says=None)
 
 
 @checks("RP-18", after=("RP-04", "RP-10"))
@@ -263,7 +275,7 @@ def _returned(bench: Bench, what: str, answer: Answer) -> object:
 
 
 def _instead(found: object, returned: str) -> str:
-    return f"raised {said(found)}" if isinstance(found, Exception) else f"returned {returned}"
+    return f"raised {placed(found)}" if isinstance(found, Exception) else f"returned {returned}"
 
 
 def _place(token: object) -> str:
@@ -284,7 +296,7 @@ def _end(bench: Bench, answer: Answer, step: int | None = None) -> int | str | N
         delta = () if step is None else (list(answer.ids[end - step : end]),)
         found = guarded(what, partial(getattr(parser, what), ids, *delta))
         if isinstance(found, Exception):
-            raised = f"{what} of the engine's own instance raised {said(found)}"
+            raised = f"{what} of the engine's own instance raised {placed(found)}"
             return f"{raised}; the engine gives it tokens alone, and streams no text with it"
         if found:
             return end

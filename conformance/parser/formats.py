@@ -16,7 +16,8 @@ from typing import Any
 
 import attrs
 
-from conformance.parser.bench import Bench, NotMade, composed
+from conformance.parser.bench import Bench, NotMade
+from conformance.parser.composing import composed
 from conformance.parser.messages import Call, Message, apart, quoted
 from conformance.parser.roles import REASONING, ROLES, TOOL, base
 from conformance.watching.comparison import in_common
@@ -193,6 +194,9 @@ PROBE = Call("get_weather", '{"city": "Paris"}')
 SECOND = Call("get_time", '{"city": "Rome"}')
 LEAD = "Let me look. "
 THINKING = Message("First I think.", "Then I say it.")
+
+#: Numbers with a sign, which is an operator to a parser of Python.
+SIGNED = Call("get_weather", json.dumps({"days": -3, "height": -0.5}))
 
 
 def named(calls: Iterable[Call]) -> list[dict[str, Any]]:

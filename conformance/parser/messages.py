@@ -44,6 +44,7 @@ class Message:
     content: str = ""
     calls: tuple[Call, ...] = ()
     raised: str | None = None  #: the parser raised instead
+    place: str = attrs.field(default="", eq=False)  #: the line where that came up
 
     @property
     def meaning(self) -> tuple[Any, ...]:
@@ -53,6 +54,11 @@ class Message:
         """
         calls = [(call.name, json.dumps(call.value, sort_keys=True)) for call in self.calls]
         return self.reasoning.strip(), self.content.strip(), calls, self.raised
+
+    @property
+    def error(self) -> str | None:
+        """What the parser raised instead, and where."""
+        return None if self.raised is None else f"{self.raised}{self.place}"
 
     @property
     def document(self) -> list[Any]:
@@ -72,7 +78,7 @@ class Message:
     def whole(self) -> str:
         """The message in words, however many."""
         if self.raised is not None:
-            return f"raised {self.raised}"
+            return f"raised {self.error}"
         parts = [f"reasoning {self.reasoning!r}"] if self.reasoning else []
         parts += [f"content {self.content!r}"] if self.content else []
         parts += [f"{call.name}({call.arguments})".replace("\n", "\\n") for call in self.calls]
@@ -153,12 +159,12 @@ class Client:
         self._calls[index] = (known + name, so_far + arguments)
         return Call(name, arguments)
 
-    def stream(self, raised: str | None, sizes: tuple[int, ...] = ()) -> Stream:
+    def stream(self, raised: str | None, sizes: tuple[int, ...] = (), *, place: str = "") -> Stream:
         """Return what was put together."""
         order = sorted(self._calls)
         calls = tuple(Call(*self._calls[index], self._ids[index]) for index in order)
         return Stream(
-            Message(self._reasoning, self._content, calls, raised),
+            Message(self._reasoning, self._content, calls, raised, place),
             tuple(self._stumbles),
             tuple(self._calls),
             tuple(self._pieces),

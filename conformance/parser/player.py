@@ -40,10 +40,12 @@ def served(
     request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
     chat = dict(chat)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
+    own = dict(chat)  # vLLM has an instance of its own adjust the request
+    cls(tokenizer, request.tools, chat_template_kwargs=own).adjust_request(request)
     if stream:  # a server has made one by then, of the same keywords
         parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
     tokens = tokenizer.encode(prompt, add_special_tokens=False)
-    return parser, parser.adjust_request(request), tokenizer, tokens
+    return parser, request, tokenizer, tokens
 
 
 def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any, ...]:

@@ -12,41 +12,10 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from conformance.parser.formats import LEAD, PROBE, SECOND, THINKING, Format, Unsaid
+from conformance.parser.formats import LEAD, PROBE, SECOND, SIGNED, THINKING, Format, Unsaid
 from conformance.parser.messages import Call, Message
+from conformance.parser.tools import drawn_tools
 from conformance.settings import UsageError
-
-
-def tool(name: str, schema: Mapping[str, Any], **more: object) -> dict[str, Any]:
-    """Return a tool as a client sends it, with the schema of its arguments."""
-    return {"type": "function", "function": {"name": name, **more, "parameters": schema}}
-
-
-def an_object(properties: Mapping[str, Any], **more: object) -> dict[str, Any]:
-    """Return the schema of an object."""
-    return {"type": "object", "properties": properties, **more}
-
-
-_TEXT = {"type": "string"}
-
-#: The tools of requests, where no profile names others.
-TOOLS = (
-    tool(
-        "get_weather",
-        an_object(
-            {
-                "city": _TEXT,
-                "unit": _TEXT,
-                "days": {"type": "integer"},
-                "options": {"type": "object"},
-                "exact": {"type": "boolean"},
-                "height": {"type": "number"},
-                "limit": {"type": ["integer", "null"]},
-            }
-        ),
-    ),
-    tool("get_time", an_object({"city": _TEXT, "name": _TEXT})),
-)
 
 
 @attrs.frozen
@@ -116,6 +85,9 @@ FENCED = "It is this:\n```python\nprint(1)\n```\nNothing else."
 #: Text before a marker, with the beginning of one in it and at its end.
 OPEN = "It is {0} 3, and {0}"
 
+#: Text of more letters than buffers and previews have.
+LONG = "It" + " rain" * 500 + "s."
+
 #: Calls of an answer with many.
 MANY = 5
 
@@ -135,39 +107,6 @@ _TYPED: Mapping[str, Mapping[str, Any]] = {
 
 #: Strings that a parser may take for something else.
 ALIKE = ("42", "-7", "3.5", "1e3", "007", "true", "False", "None", "{}", "[1]", '{"a": 1}')
-
-_SCALARS: tuple[Mapping[str, Any], ...] = (
-    {"type": "string"},
-    {"type": "integer"},
-    {"type": "number"},
-    {"type": "boolean"},
-    {"type": ["integer", "null"]},
-    {"type": "string", "enum": ["celsius", "kelvin"]},
-)
-_NAMES = ("city", "unit", "is_on", "n1", "options", "name")
-
-
-def _objects(values: SearchStrategy[Any]) -> SearchStrategy[dict[str, Any]]:
-    """Draw schemas of objects, some of whose properties are required."""
-    properties = st.dictionaries(st.sampled_from(_NAMES), values, max_size=3)
-    return st.tuples(properties, st.booleans()).map(
-        lambda drawn: an_object(drawn[0], required=[*drawn[0]] if drawn[1] else [])
-    )
-
-
-#: Draws schemas of arguments: of scalars, objects and lists, within one another.
-SCHEMAS: SearchStrategy[dict[str, Any]] = st.recursive(
-    st.sampled_from(_SCALARS),
-    lambda inner: _objects(inner) | inner.map(lambda item: {"type": "array", "items": item}),
-    max_leaves=4,
-)
-
-
-def _drawn_tools(names: Sequence[str]) -> SearchStrategy[tuple[dict[str, Any], ...]]:
-    """Draw the tools of a request."""
-    named = st.tuples(st.sampled_from(names), _objects(SCHEMAS))
-    drawn = st.lists(named, min_size=1, max_size=2, unique_by=lambda each: each[0])
-    return drawn.map(lambda tools: tuple(tool(*each) for each in tools))
 
 
 @attrs.frozen(eq=False)
@@ -192,7 +131,7 @@ class Drawing:
         tools = st.just(self.tools)
         if self.free and (self.typed or not self.format.letters):
             hyphens = ["get-time"] if self.format.quotes else []
-            tools |= _drawn_tools(("get_weather", "f", "searchFor2", *hyphens))
+            tools |= drawn_tools(("get_weather", "f", "searchFor2", *hyphens))
         return tools.flatmap(self._with_tools)
 
     def _with_tools(self, tools: tuple[dict[str, Any], ...]) -> SearchStrategy[Sample]:
@@ -223,7 +162,7 @@ class Drawing:
             for name, values in _TYPED.items()
             for arguments in (*({key: value} for key, value in values.items()), values)
         ]
-        return self.saying(*(Message(calls=(call,)) for call in calls))
+        return self.saying(*(Message(calls=(call,)) for call in (*calls, SIGNED)))
 
     def _knows_ours(self) -> bool:
         """Tell whether requests have the tools that they have without a profile."""
@@ -258,6 +197,13 @@ class Drawing:
         found = (self._sample(message, pieces=pieces) for message in messages)
         return [sample for sample in found if sample is not None]
 
+    def long(self) -> list[Sample]:
+        """Return a long answer, for a parser that keeps or tells no more than so many letters."""
+        if self.format.thinks is not None:
+            return self.saying(attrs.evolve(THINKING, reasoning=LONG))
+        told = attrs.evolve(PROBE, arguments=json.dumps({"city": LONG}))
+        return self.saying(Message(calls=(told,))) if self._knows_ours() else []
+
     @staticmethod
     def _said(drawn: SearchStrategy[Sample | None]) -> SearchStrategy[Sample]:
         """Leave out what the model never says."""
@@ -286,6 +232,8 @@ class Drawing:
                 for text in (" ".join(REPAIRED), PADDED):
                     told = attrs.evolve(PROBE, arguments=json.dumps({"city": text}))
                     messages.append(Message(calls=(told,)))
+            if self.typed and not self.format.letters:  # else types are what TP-13 is about
+                messages.append(Message(calls=(SIGNED,)))
             arguments = json.dumps({"city": IN_BYTES}, ensure_ascii=False)
             in_bytes = Message("", lead, (attrs.evolve(PROBE, arguments=arguments),))
         return [*self.saying(*messages), *self.saying(in_bytes, pieces=True)]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from conformance.parser import formats
-from conformance.parser.bench import NotMade, composed
+from conformance.parser.bench import NotMade
+from conformance.parser.composing import composed
 from conformance.parser.partners import resolved
 from conformance.parser.roles import ROLES
 from conformance.parser.tokens import of_model, tokenizer

@@ -182,7 +182,7 @@ class Trial(Tried):
         """
         shows = self.acts(message)
         apart = not shows and otherwise is not None and self.acts(otherwise())
-        return Judged(shows, raised=message.raised, apart=apart)
+        return Judged(shows, raised=message.error, apart=apart)
 
     def search(
         self,

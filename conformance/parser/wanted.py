@@ -12,6 +12,7 @@ from conformance.parser import formats, samples, template, tokens
 from conformance.parser.bench import Bench
 from conformance.parser.formats import Format
 from conformance.parser.samples import Sample
+from conformance.parser.tools import TOOLS
 from conformance.plugin import expectation
 from conformance.settings import Budget, UsageError
 from conformance.suite import Opening
@@ -63,7 +64,7 @@ class Wanted:
         """The tools of requests."""
         named = self.section.get("tools")
         if not named:
-            return samples.TOOLS
+            return TOOLS
         return tuple(
             tool if "function" in tool else {"type": "function", "function": tool} for tool in named
         )

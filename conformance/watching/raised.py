@@ -42,6 +42,11 @@ def placed(error: BaseException) -> str:
     return text if text.endswith(place) else text + place
 
 
+def place_of(error: BaseException) -> str:
+    """Return what :func:`placed` has more than :func:`said`."""
+    return placed(error).removeprefix(said(error))
+
+
 def _text(error: BaseException) -> str:
     try:
         return _of_pydantic(error) or str(error)

@@ -18,7 +18,8 @@ from conformance.parser.formats import (
 )
 from conformance.parser.messages import Call, Message
 from conformance.parser.roles import TOOL
-from conformance.parser.samples import TOOLS, Drawing
+from conformance.parser.samples import Drawing
+from conformance.parser.tools import TOOLS
 from conformance.search import examples
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from conformance.parser import cost, tokens
 from conformance.parser.formats import TOOL_FORMATS, Format, named, own
 from conformance.parser.messages import Call, Message
 from conformance.parser.roles import TOOL
-from conformance.parser.samples import SCHEMAS, TOOLS, Drawing, Sample, read
+from conformance.parser.samples import Drawing, Sample, read
+from conformance.parser.tools import SCHEMAS, TOOLS
 from conformance.running.runner import Certification
 from conformance.settings import Budget, Settings, UsageError
 from conformance.verdict import RuleResult, Verdict
@@ -475,6 +476,8 @@ def test_what_is_raised_at_every_delta_is_told_by_one_rule(zygote: Zygote, tmp_p
     assert [r.rule for r in results.values() if r.verdict is Verdict.FAIL] == ["TP-04"]
     for message in messages.values():
         assert "has no attribute '_tools_enabled'" in message, messages
+    told = " ".join((results["TP-04"].message or "").split())
+    assert "at raises.py:5, `return self._tools_enabled(arguments[-1])`" in told
     assert results["TP-06"].verdict is Verdict.PASS, results["TP-06"].message
 
 

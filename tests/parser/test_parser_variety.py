@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 
 from conformance.parser import formats
-from conformance.parser.samples import TOOLS, Drawing, cuts
+from conformance.parser.samples import Drawing, cuts
+from conformance.parser.tools import TOOLS
 from conformance.search import examples
 
 DRAWN, SEED = 300, 88

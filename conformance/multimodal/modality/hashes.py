@@ -12,6 +12,7 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import shape
 from conformance.multimodal.modality.bench import Bench
+from conformance.multimodal.modality.neighbours import near
 from conformance.multimodal.modality.served import Served
 from conformance.multimodal.modality.stock import Sample, kin
 from conformance.multimodal.modality.trial import Trial
@@ -82,7 +83,7 @@ def covers(trial: Trial) -> Finding:
     """Items with one hash give the same arrays and the same numbers."""
     bench = trial.bench
     first: dict[str, Sample] = {}
-    every = (*bench.good, *kin(bench.modality))
+    every = (*bench.good, *kin(bench.modality), *near(bench.modality, bench.good))
     count = 0
     for sample in every:
         served = bench.alone(sample)

@@ -16,6 +16,7 @@ from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import as_array
+from conformance.multimodal.modality.neighbours import near, unbounded
 from conformance.multimodal.modality.served import Served, estimated, finished, parsed
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
@@ -164,7 +165,8 @@ def client_errors(trial: Trial) -> Finding:
         if what := _wrong(served):
             return failed(f"{sample}: {what}", count)
     config = bench.config(bench.models[0])
-    for sample in hostile.changed_in_one_place(bench.good):
+    beside = near(bench.modality, bench.good), unbounded(bench.modality, bench.good)
+    for sample in (*hostile.changed_in_one_place(bench.good), *beside[0], *beside[1]):
         served = estimated(plugin, sample.data(), config)
         count += 1
         if what := _wrong(served):
@@ -334,7 +336,8 @@ def finite(trial: Trial) -> Finding:
     bench = trial.bench
     plugin = bench.make()
     count = 0
-    for sample in (*bench.good, *hostile.infinite(bench.modality)):
+    others = hostile.infinite(bench.modality), unbounded(bench.modality, bench.good)
+    for sample in (*bench.good, *others[0], *others[1]):
         served = bench.serve(plugin, sample)
         count += 1
         if not served.good or shape.trouble(served.features):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from conformance.multimodal.modality import shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask, refused, runtime
 from conformance.multimodal.modality.models import Model
+from conformance.multimodal.modality.neighbours import near
 from conformance.multimodal.modality.stock import Sample, drawn
 from conformance.multimodal.modality.trial import Trial, table
 from conformance.multimodal.processor.answers import Answer
@@ -95,7 +97,9 @@ def never_below(trial: Trial) -> Finding:
         over = served.count > served.estimate
         return (sample, model, served.estimate, served.count) if over else None
 
-    count, worst = smallest(_any(bench), judge, EFFORT, budget=trial.budget, seed=bench.seed)
+    search = partial(smallest, judge=judge, effort=EFFORT, budget=trial.budget, seed=bench.seed)
+    beside = near(bench.modality, bench.good)
+    count, worst = search(_any(bench), first=[(each, bench.models[0]) for each in beside])
     if worst:
         sample, model, estimate, actual = worst
         return failed(

@@ -147,10 +147,11 @@ RULES = (
     ),
     Rule(
         id="RP-17",
-        title="Markers where they mean nothing are the same streamed as whole",
+        title="Markers where they mean nothing, or in part, are the same streamed as whole",
         statement=(
             "An answer whose content has the markers of reasoning again, or whose reasoning has "
-            "one of calls, as one about them has, says the same streamed token by token as whole."
+            "one of calls, as one about them has, or lacks the label behind its first token, says "
+            "the same streamed token by token as whole."
         ),
         section="The end of reasoning",
         sources=(

@@ -98,14 +98,22 @@ RULES = (
         id="TP-12",
         title="A request keeps what its client says of tools",
         statement=(
-            "adjust_request returns the request; without tools, and with tool_choice none, no "
-            "grammar is asked for; tools, tool_choice (none, auto, required, or a tool's name) and "
-            "parallel_tool_calls stay what the client sent; only where a grammar is asked for may "
-            "the choice become auto. A ValueError refuses a choice."
+            "adjust_request returns the request that it was given, whatever it sets of it; without "
+            "tools, and with tool_choice none, no grammar is asked for; tools, tool_choice (none, "
+            "auto, required, or a tool's name) and parallel_tool_calls stay what the client sent; "
+            "only where a grammar is asked for may the choice become auto. A ValueError refuses a "
+            "choice."
         ),
         evidence=SERVED,
         section="Requests",
-        sources=(_says("adjust_request", "If there are no tools, return the request as is"),),
+        sources=(
+            _says("adjust_request", "If there are no tools, return the request as is"),
+            Source(
+                "vllm/renderers/online_renderer.py:OnlineRenderer.preprocess_chat",
+                "an instance made for that adjusts the request; the one that is returned stays "
+                "there, and vLLM goes on with the one that it gave",
+            ),
+        ),
         hint="End with `return request`, and look at request.tools and request.tool_choice first.",
     ),
     Rule(
