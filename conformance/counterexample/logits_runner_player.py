@@ -67,10 +67,22 @@ class Runner:
 
     @torch.inference_mode()
     def apply(
-        self, logits: torch.Tensor, *, slots: list[int], tokens: list[int], positions: list[int]
+        self,
+        logits: torch.Tensor,
+        *,
+        slots: list[int],
+        tokens: list[int],
+        positions: list[int],
+        bounds: list[int] | None = None,
     ) -> Any:
-        """Process one row for each of the slots; a slot has more rows than one with drafts."""
-        return self.plugin.apply(logits, self.context(slots, tokens, positions))
+        """Process one row for each of the slots; a slot has more rows than one with drafts.
+
+        The bounds are those of requests whose drafts were rejected, where vLLM counts them still.
+        """
+        ctx = self.context(slots, tokens, positions)
+        if bounds is not None:
+            ctx.seq_lens_upper_bound_np[:] = bounds
+        return self.plugin.apply(logits, ctx)
 
     def context(self, slots: list[int], tokens: list[int], positions: list[int]) -> LogitsContext:
         """Return what the plugin is told about the rows."""

@@ -149,6 +149,7 @@ def _statement(event: Event, *, bare: bool) -> list[str]:
             Named("slots=", literal(event["slots"])),
             Named("tokens=", literal(event["tokens"])),
             Named("positions=", literal(event["positions"])),
+            *([Named("bounds=", literal(event["bounds"]))] if "bounds" in event else []),
         )
     else:
         tokens = ", ".join(map(str, event["tokens"]))

@@ -122,6 +122,7 @@ class Watched(LogitsProcessor):
             tokens=ctx.input_ids.tolist(),
             positions=ctx.pos.tolist(),
             logits=logits.clone(),
+            **_bounds(ctx),
         )
         before = self._kept(ctx)
         if self.watching is None:
@@ -288,6 +289,14 @@ class Alone:
             note("append", states, slot=self.slot, tokens=[token])
             states.all_token_ids.gpu[self.slot, length] = token
             states.total_len.gpu[self.slot] = length + 1
+
+
+def _bounds(ctx: LogitsContext) -> dict[str, list[int]]:
+    """Return the bounds of lengths, where they are more than what the rows tell."""
+    ends = dict(zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True))
+    told = [ends[slot] + 1 for slot in ctx.idx_mapping_np.tolist()]
+    bounds = ctx.seq_lens_upper_bound_np[: len(told)].tolist()
+    return {} if bounds == told else {"bounds": bounds}
 
 
 def together(

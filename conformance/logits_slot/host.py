@@ -126,6 +126,9 @@ class Host:
     plugin: LogitsProcessor
     model: str
     drafts: int = 0  #: tokens that speculative decoding guesses in a step, at most
+    #: Whether steps are ordered before the scheduler hears what the one before rejected, as with
+    #: async scheduling.
+    early: bool = False
     params: dict[str, SamplingParams] = attrs.field(init=False, factory=dict)
     prompts: dict[str, tuple[int, ...]] = attrs.field(init=False, factory=dict)
     outputs: dict[str, list[int]] = attrs.field(init=False, factory=dict)
@@ -134,6 +137,8 @@ class Host:
     #: Tokens that the current step computes.
     scheduled: dict[str, int] = attrs.field(init=False, factory=dict)
     sampler: Sampler = attrs.field(init=False)
+    #: Drafts that the newest step rejected.
+    _rejected: dict[str, int] = attrs.field(init=False, factory=dict)
     _buffers: InputBuffers = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -184,6 +189,7 @@ class Host:
         for name in sorted({*finish, *pause}):
             states.remove_request(name)
             self.running.remove(name)
+            self._rejected.pop(name, None)
             if name in finish:
                 for kept in (self.params, self.prompts, self.outputs):
                     del kept[name]
@@ -301,9 +307,16 @@ class Host:
             offsets,
             tokens,
             positions,
-            states.num_computed_tokens_np[slots_np] + counts,
+            self._bounds(names, states.num_computed_tokens_np[slots_np] + counts),
             queries,
         )
+
+    def _bounds(self, names: Sequence[str], lengths: np.ndarray) -> np.ndarray:
+        """Return what the scheduler takes for the lengths: it may count rejected drafts still."""
+        if not self.early:
+            return lengths
+        unheard = np.array([self._rejected.get(name, 0) for name in names], dtype=np.int32)
+        return np.minimum(lengths + unheard, MAX_MODEL_LEN).astype(np.int32)
 
     def process(self, logits: torch.Tensor, rows: Rows, parts: int = 1) -> None:
         """Send logits ``[rows, vocabulary]`` through the stages of vLLM's sampler.
@@ -358,3 +371,4 @@ class Host:
             states.total_len.gpu,
         )
         states.num_computed_tokens_np[rows.slots_np] += computed - rejected.numpy()
+        self._rejected = dict(zip(rows.names, rejected.tolist(), strict=True))

@@ -102,7 +102,7 @@ def play(bench: Bench, history: History, shape: Shape) -> Played:
             return Played((Trouble(Kind.CONSTRUCTOR, 0, str(error)),), frozenset())
         seen = Seen(plugin)
         drafts = MOST_DRAFTS if shape.draft else 0
-        run = _Play(bench, Host(plugin.states, seen, bench.model, drafts), seen, shape)
+        run = _Play(bench, Host(plugin.states, seen, bench.model, drafts, early=True), seen, shape)
         run.steps(history, partial(_step, run))
         return run.finish(partial(_retire, run, plugin))
 

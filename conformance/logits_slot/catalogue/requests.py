@@ -48,7 +48,8 @@ RULES = section(
         statement=(
             "Under speculative decoding a request has a row per draft besides its own. The tokens "
             "before a row are the committed ones and this step's drafts in ctx.input_ids; a "
-            "placeholder for a draft is -1. Drafts may be rejected."
+            "placeholder for a draft is -1. Drafts may be rejected; seq_lens_upper_bound_np may "
+            "count those that the step before rejected."
         ),
         sources=(
             sentence(interface("LogitsContext", "this step's draft tokens are only in input_ids")),
@@ -56,9 +57,14 @@ RULES = section(
                 "v1/worker/gpu/spec_decode/rejection_sampler.py:_gather_draft_sampled_kernel",
                 "draft slots in a step starting within the prefill are placeholders (-1)",
             ),
+            vllm(
+                "v1/worker/gpu/model_runner.py:GPUModelRunner.prepare_inputs",
+                "CPU upper bound on seq_lens: the scheduler's count, which with async scheduling "
+                "is made before it hears what was rejected",
+            ),
         ),
         hint="Use pos + 1 for the number of tokens that a row may see, expanded_local_pos for its "
-        "number within the request, and never take -1 for a token.",
+        "number within the request; never take -1 for a token, nor the bound for a length.",
         resembles=("vllm-project/vllm#39573",),
     ),
     Rule(
