@@ -132,11 +132,30 @@ _CONTROL: tuple[list[int]] = ([],)
 def size_of(plugin: object) -> int:
     """Return how many bytes can be reached from a plugin; see :func:`reached`."""
     return sum(
-        value.untyped_storage().nbytes()
-        if isinstance(value, torch.Tensor)
-        else sys.getsizeof(value)
+        _bytes(value) if isinstance(value, torch.Tensor) else sys.getsizeof(value)
         for value in reached(plugin)
     )
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage().nbytes())
+    except NotImplementedError:  # a sparse one has none of its own
+        parts = _PARTS.get(tensor.layout, ())
+        return sum(_bytes(getattr(tensor, part)()) for part in parts)
+
+
+_BY_ROW = ("crow_indices", "col_indices", "values")
+_BY_COLUMN = ("ccol_indices", "row_indices", "values")
+
+#: What tensors that have no storage are made of, by layout.
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _BY_ROW,
+    torch.sparse_bsr: _BY_ROW,
+    torch.sparse_csc: _BY_COLUMN,
+    torch.sparse_bsc: _BY_COLUMN,
+}
 
 
 def reached(plugin: object) -> Iterator[Any]:
