@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -107,3 +108,15 @@ def test_a_sparse_tensor_is_as_large_as_its_parts(layout: str) -> None:
     few, many = (size_of(_Holds(torch.eye(size).to_sparse(layout=kind))) for size in (8, 800))
 
     assert many - few >= 792 * torch.float32.itemsize
+
+
+def test_work_that_waits_for_a_thread_is_not_kept() -> None:
+    """A plugin is measured when its threads have done what they were given."""
+    with ThreadPoolExecutor(1) as pool:
+        plugin = _Holds(pool)
+        pool.submit(int).result()
+        before = size_of(plugin)
+        for _ in range(300):
+            pool.submit(sum, range(30_000))
+
+        assert size_of(plugin) - before < 300
