@@ -243,15 +243,23 @@ _KEYS = ("²", "-1", "1.5", "9" * 5_000, " 5", "")
 
 
 def _beyond(value: object, vocabulary: int) -> Iterator[object]:
-    """Yield a text or a table with the first token id beyond the vocabulary, and odd keys."""
-    if isinstance(value, str) and (found := _NUMBER.search(value)):
-        yield f"{value[: found.start()]}{vocabulary}{value[found.end() :]}"
+    """Yield a text or a table with the first token id beyond the vocabulary, and odd keys.
+
+    Of a text with a zero the last number may be what is divided by.
+    """
+    if isinstance(value, str) and (found := [*_NUMBER.finditer(value)]):
+        yield _with(value, found[0], str(vocabulary))
+        yield _with(value, found[-1], "0")
     elif isinstance(value, dict):
         keys = [key for key in value if isinstance(key, str)]
         numbers = [key for key in keys if _NUMBER.fullmatch(key)]
         for key in numbers[:1] or keys[:1]:
             for odd in [str(vocabulary)] * bool(numbers) + [*_KEYS]:
                 yield {odd if one == key else one: it for one, it in value.items()}
+
+
+def _with(text: str, found: re.Match[str], new: str) -> str:
+    return f"{text[: found.start()]}{new}{text[found.end() :]}"
 
 
 def _fewer(base: Keywords) -> Iterator[tuple[Keywords, Position]]:
