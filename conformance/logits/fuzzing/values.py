@@ -238,6 +238,9 @@ def _paired(
             yield replaced(base, wrong, value), wrong
 
 
+#: Characters of a text that may be what is coded, and no word.
+_CODED = 32
+
 #: Keys of tables: digits that ``int`` does not take, other ways to write a number, and none.
 _KEYS = ("²", "-1", "1.5", "9" * 5_000, " 5", "")
 
@@ -245,8 +248,11 @@ _KEYS = ("²", "-1", "1.5", "9" * 5_000, " 5", "")
 def _beyond(value: object, vocabulary: int) -> Iterator[object]:
     """Yield a text or a table with the first token id beyond the vocabulary, and odd keys.
 
-    Of a text with a zero the last number may be what is divided by.
+    Of a text with a zero the last number may be what is divided by. One that is half as long may
+    be whole all the same: four characters of base64 are three bytes.
     """
+    if isinstance(value, str) and len(value) >= _CODED:
+        yield value[: len(value) // 8 * 4]
     if isinstance(value, str) and (found := [*_NUMBER.finditer(value)]):
         yield _with(value, found[0], str(vocabulary))
         yield _with(value, found[-1], "0")
