@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import torch._dynamo  # noqa: F401 - its hook is set below
+import pytest
+import torch
+import torch._dynamo
 from torch._C._dynamo.eval_frame import set_eval_frame
 
 from conformance.watching import leaks
@@ -19,12 +22,11 @@ from conformance.watching.leaks import (
     kept,
     more_files,
     names_of_files,
+    size_of,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 NAMES = ("SamplingParams",)
 
@@ -89,3 +91,32 @@ def test_what_was_opened_is_named(tmp_path: Path) -> None:
         assert more_files(3, before) == "3 more files are open, such as a pipe"
         for end in ends:
             os.close(end)
+
+
+class _Holds:
+    """Holds a value, as a plugin does."""
+
+    def __init__(self, held: object) -> None:
+        self.held = held
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_a_sparse_tensor_is_as_large_as_its_parts(layout: str) -> None:
+    """It has no storage of its own, and grows with its values."""
+    kind = getattr(torch, f"sparse_{layout}")
+    few, many = (size_of(_Holds(torch.eye(size).to_sparse(layout=kind))) for size in (8, 800))
+
+    assert many - few >= 792 * torch.float32.itemsize
+
+
+def test_work_that_waits_for_a_thread_is_not_kept() -> None:
+    """A plugin is measured when its threads have done what they were given."""
+    with ThreadPoolExecutor(1) as pool:
+        plugin = _Holds(pool)
+        pool.submit(int).result()
+        before = size_of(plugin)
+        for _ in range(300):
+            pool.submit(sum, range(30_000))
+
+        assert size_of(plugin) - before < 300

@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 
 from conformance.logits.calls import PluginRaised
-from conformance.logits.neighbours import MOST, neighbours
+from conformance.logits.neighbours import MOST, TWINS, neighbours
 
 
 def _derived(*arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the arguments that are derived where a plugin takes everything."""
+    """Return the arguments that are derived where a plugin takes all but negative numbers."""
     on = [{"extra_args": each} for each in arguments]
-    return [keywords["extra_args"] for keywords in neighbours(on, lambda _: True)]
+
+    def acts(keywords: dict[str, Any]) -> bool:
+        return not any(value in TWINS for value in keywords["extra_args"].values())
+
+    return [keywords["extra_args"] for keywords in neighbours(on, acts)]
 
 
 def test_only_what_is_the_same_everywhere_is_changed() -> None:
@@ -45,8 +49,8 @@ def test_what_a_plugin_refuses_is_not_tried() -> None:
     """The next number is taken instead; nothing, where none works."""
 
     def acts(keywords: dict[str, Any]) -> bool:
-        if keywords["extra_args"]["n"] > 2:
-            raise PluginRaised("validate_params", ValueError("too much"))
+        if not 0 <= keywords["extra_args"]["n"] <= 2:
+            raise PluginRaised("validate_params", ValueError("no such number"))
         return True
 
     assert neighbours([{"extra_args": {"n": 2}}], acts) == ({"extra_args": {"n": 1}},)
@@ -56,3 +60,14 @@ def test_what_a_plugin_refuses_is_not_tried() -> None:
 def test_there_are_few() -> None:
     """More would take the place of the profile's own."""
     assert len(_derived(dict.fromkeys("abcdef", 5))) == MOST
+
+
+@pytest.mark.parametrize("value", [5, 0.5])
+def test_numbers_with_one_hash_come_last(value: float) -> None:
+    """A cache whose key is a hash takes one of them for the other."""
+    found = neighbours([{"extra_args": {"by": value}}], lambda _: True)
+
+    first, second = (keywords["extra_args"]["by"] for keywords in found[-2:])
+    assert (first, second) == TWINS
+    assert hash(first) == hash(second)
+    assert type(first) is type(value)

@@ -80,17 +80,25 @@ class Memory(TorchDispatchMode):
     ) -> Any:
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         # What was there before, and is not ours, costs nothing.
-        others = {tensor.untyped_storage().data_ptr() for tensor in leaves} - self.held.keys()
+        others = {place.data_ptr() for leaf in leaves for place in self.places(leaf)}
+        others -= self.held.keys()
         result = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                storage = leaf.untyped_storage()
-                address = storage.data_ptr()
+            for place in self.places(leaf) if isinstance(leaf, torch.Tensor) else ():
+                address = place.data_ptr()
                 if address and address not in others:
-                    self.held.setdefault(address, [storage.nbytes(), 0])[1] += 1
+                    self.held.setdefault(address, [place.nbytes(), 0])[1] += 1
                     weakref.finalize(leaf, self.release, address)
         self.peak = max(self.peak, sum(size for size, _ in self.held.values()))
         return result
+
+    @staticmethod
+    def places(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+        """Return where a tensor has its values: those of a sparse one have no such place."""
+        try:
+            return [tensor.untyped_storage()]
+        except NotImplementedError:
+            return []
 
     def release(self, address: int) -> None:
         """Take note that a tensor is gone."""

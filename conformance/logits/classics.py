@@ -22,6 +22,7 @@ from itertools import chain, combinations, permutations, repeat
 from conformance.inputs import edits
 from conformance.inputs.history import Choice, History, Request, Step
 from conformance.logits.configuration import ROOM
+from conformance.logits.neighbours import MOST
 from conformance.logits.played import ROWS, Kind, Played
 from conformance.logits.requests import Stock
 
@@ -50,7 +51,9 @@ def successions(bench: Stock) -> Iterator[History]:
 def companies(bench: Stock) -> Iterator[History]:
     """Yield histories in which a request joins one with different parameters, in either order."""
     prompt = bench.tokens[:2]
-    for first, second in permutations(_choices(bench.choices), 2):
+    near = [choice for choice in bench.choices if choice[0] == "near"]
+    twins = near[-2:] if len(near) > MOST else []  # they come last
+    for first, second in (*permutations(_choices(bench.choices), 2), *permutations(twins, 2)):
         yield (
             Step(join=(Request("A", prompt, first),)),
             Step(repeat=2),

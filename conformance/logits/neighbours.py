@@ -16,12 +16,17 @@ from conformance.logits.fuzzing.values import Keywords, Position, at, positions,
 from conformance.settings import UsageError
 from conformance.watching.interruption import PluginHung
 
-#: Parameter sets that are derived from a profile, at most.
+#: Parameter sets that are derived from a profile, at most, beside twins.
 MOST = 2
+
+#: Two numbers of which ``hash`` makes one: a cache whose key is a hash takes one for the other.
+TWINS = (-1, -2)
 
 
 def neighbours(on: Sequence[Keywords], acts: Callable[[Keywords], bool]) -> tuple[Keywords, ...]:
     """Return parameter sets that differ from the given ones where these are all the same.
+
+    Two that differ as :data:`TWINS` do come last, where there are any.
 
     Args:
         on: those of the profile; numbers that they differ in already are left as they are.
@@ -37,7 +42,18 @@ def neighbours(on: Sequence[Keywords], acts: Callable[[Keywords], bool]) -> tupl
                     break
         if len(found) == MOST:
             break
-    return tuple(found)
+    return (*found, *_twins(on, acts))
+
+
+def _twins(on: Sequence[Keywords], acts: Callable[[Keywords], bool]) -> tuple[Keywords, ...]:
+    for base in on:
+        for path in positions(base):
+            if type(value := at(base, path)) in (int, float):
+                pair = [replaced(base, path, type(value)(twin)) for twin in TWINS]
+                with suppress(PluginRaised, PluginHung, PluginMisshapen, UsageError):
+                    if all(map(acts, pair)):
+                        return (*pair,)
+    return ()
 
 
 def _agreed(on: Sequence[Keywords]) -> Iterator[tuple[Keywords, Position]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from conformance.inputs.history import Choice, History, Request, Step
 from conformance.logits.classics import companies, interruptions, resumptions, successions
+from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.requests import Stock
 
 
@@ -35,6 +36,14 @@ def _recycled(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[His
         Step(repeat=3),
     )
     yield from successions(bench)
+    # One that was as long as any: what is behind the newest token is not all zero then.
+    tokens = (*range(bench.vocabulary), *bench.words.every)[-(MAX_MODEL_LEN - 1) :]
+    for choice in dict.fromkeys((on[0], on[-1])):
+        yield (
+            Step(join=(Request("A", tokens, on[-1]),)),
+            Step(finish=("A",), join=(Request("B", prompt[:1], choice),)),
+            Step(repeat=3),
+        )
 
 
 def _resume(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:  # noqa: ARG001 - as the others

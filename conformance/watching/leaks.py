@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from typing import Any
 import attrs
 import torch
 
-from conformance.watching.clocks import undelayed
+from conformance.watching.clocks import delayed_threads, undelayed
 from conformance.watching.descriptors import open_here
 
 #: What a request hands over to the plugin.
@@ -42,6 +43,12 @@ STRAIGHT = 5_000
 
 #: Seconds of work, and of waiting, in which a plugin that grows may come to that number.
 LONGEST = 60.0
+
+#: Seconds after which threads that work on are no longer waited for, and of one look at them; one
+#: that worked, or could have, for less than such a part of it has nothing to do.
+CATCH_UP = 3.0
+_LOOK = 0.01
+_NOTHING = 0.2
 
 #: A constant larger than this is not walked through again and again.
 MOST_OBJECTS = 200_000
@@ -130,13 +137,51 @@ _CONTROL: tuple[list[int]] = ([],)
 
 
 def size_of(plugin: object) -> int:
-    """Return how many bytes can be reached from a plugin; see :func:`reached`."""
+    """Return how many bytes can be reached from a plugin, once its threads have nothing to do.
+
+    See :func:`reached`.
+    """
+    _catch_up()
     return sum(
-        value.untyped_storage().nbytes()
-        if isinstance(value, torch.Tensor)
-        else sys.getsizeof(value)
+        _bytes(value) if isinstance(value, torch.Tensor) else sys.getsizeof(value)
         for value in reached(plugin)
     )
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage().nbytes())
+    except NotImplementedError:  # a sparse one has none of its own
+        parts = _PARTS.get(tensor.layout, ())
+        return sum(_bytes(getattr(tensor, part)()) for part in parts)
+
+
+_BY_ROW = ("crow_indices", "col_indices", "values")
+_BY_COLUMN = ("ccol_indices", "row_indices", "values")
+
+#: What tensors that have no storage are made of, by layout.
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _BY_ROW,
+    torch.sparse_bsr: _BY_ROW,
+    torch.sparse_csc: _BY_COLUMN,
+    torch.sparse_bsc: _BY_COLUMN,
+}
+
+
+def _catch_up() -> None:
+    """Wait until other threads have done what they were given.
+
+    What waits for them is reached from a plugin, and gone when they have come to it.
+    """
+    if threading.active_count() == 1:
+        return
+    end = time.monotonic() + CATCH_UP
+    while time.monotonic() < end:
+        before = time.process_time() + delayed_threads()
+        time.sleep(_LOOK)
+        if time.process_time() + delayed_threads() - before < _LOOK * _NOTHING:
+            return
 
 
 def reached(plugin: object) -> Iterator[Any]:

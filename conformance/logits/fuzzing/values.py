@@ -238,20 +238,34 @@ def _paired(
             yield replaced(base, wrong, value), wrong
 
 
+#: Characters of a text that may be what is coded, and no word.
+_CODED = 32
+
 #: Keys of tables: digits that ``int`` does not take, other ways to write a number, and none.
 _KEYS = ("²", "-1", "1.5", "9" * 5_000, " 5", "")
 
 
 def _beyond(value: object, vocabulary: int) -> Iterator[object]:
-    """Yield a text or a table with the first token id beyond the vocabulary, and odd keys."""
-    if isinstance(value, str) and (found := _NUMBER.search(value)):
-        yield f"{value[: found.start()]}{vocabulary}{value[found.end() :]}"
+    """Yield a text or a table with the first token id beyond the vocabulary, and odd keys.
+
+    Of a text with a zero the last number may be what is divided by. One that is half as long may
+    be whole all the same: four characters of base64 are three bytes.
+    """
+    if isinstance(value, str) and len(value) >= _CODED:
+        yield value[: len(value) // 8 * 4]
+    if isinstance(value, str) and (found := [*_NUMBER.finditer(value)]):
+        yield _with(value, found[0], str(vocabulary))
+        yield _with(value, found[-1], "0")
     elif isinstance(value, dict):
         keys = [key for key in value if isinstance(key, str)]
         numbers = [key for key in keys if _NUMBER.fullmatch(key)]
         for key in numbers[:1] or keys[:1]:
             for odd in [str(vocabulary)] * bool(numbers) + [*_KEYS]:
                 yield {odd if one == key else one: it for one, it in value.items()}
+
+
+def _with(text: str, found: re.Match[str], new: str) -> str:
+    return f"{text[: found.start()]}{new}{text[found.end() :]}"
 
 
 def _fewer(base: Keywords) -> Iterator[tuple[Keywords, Position]]:

@@ -61,7 +61,8 @@ RULES = section(
             ),
         ),
         hint="Set every per-slot value in add_request before the first return, also for requests "
-        "that are declined.",
+        "that are declined. Of all_token_ids[slot] only the tokens up to pos are the request's: "
+        "behind them, and so at a negative index, stands what longer requests left.",
     ),
     Rule(
         id="LS-07",
