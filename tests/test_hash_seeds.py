@@ -42,6 +42,32 @@ def test_sources_whose_sets_have_an_order_are_asked(
     assert hash_seeds.may_depend(__import__(name).Plugin) is asked
 
 
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        ("seen = set()\n        seen.update(words)\n        return list(seen)", True),
+        ("self.seen = set()\n        return [word for word in self.seen]", True),
+        ("groups = defaultdict(set)\n        return list(groups[words])", True),
+        ("seen = set()\n        seen.add(words)\n        return words in seen", False),
+        ("seen = set()\n        seen.add(words)\n        return sorted(seen)", False),
+        ("groups = defaultdict(list)\n        return groups", False),
+    ],
+)
+def test_sets_that_are_empty_at_first_are_followed_by_their_names(
+    body: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in which texts are only looked up has no order that anybody sees."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"followed_{abs(hash(body))}"
+    source = (
+        "from collections import defaultdict\n\n\n"
+        f"class Plugin:\n    def answer(self, words, *_):\n        {body}\n"
+    )
+    (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+
+    assert hash_seeds.may_depend(__import__(name).Plugin) is asked
+
+
 def listed(words: list[str]) -> list[Any]:
     """Return answers, of which one has the order of a set."""
     return [sorted(set(words)), list(set(words))]

@@ -41,10 +41,11 @@ hash_seeds.tell(sent)
 _MARK = "told by its hashes:"
 
 #: Functions that take a set and give the same for whatever order it has.
-_ORDERLESS = frozenset(
-    ("sorted", "len", "sum", "min", "max", "any", "all", "bool", "set")
-)  #: What gives a set, or what is drawn with the hashes: functions, and methods.
+_ORDERLESS = frozenset(("sorted", "len", "sum", "min", "max", "any", "all", "bool", "set"))
+
+#: What gives a set, or what is drawn with the hashes: functions, and methods.
 _SETS = frozenset(("set", "frozenset", "hash"))
+_FACTORIES = ("default_factory", "factory")
 _OPERATIONS = frozenset(("union", "intersection", "difference", "symmetric_difference"))
 
 
@@ -55,7 +56,7 @@ def may_depend(cls: type[Any]) -> bool:
         if part is cls or part.__module__.partition(".")[0] == cls.__module__.partition(".")[0]:
             with suppress(OSError, ValueError, SyntaxError):
                 tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-                if any(_ordered(tree)):
+                if any(_ordered(tree)) or any(_handed_on(tree)):
                     return True
     return False
 
@@ -83,6 +84,41 @@ def _is_set(node: ast.AST) -> bool:
         case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() | ast.Sub() | ast.BitXor()):
             return isinstance(left, ast.Call) and getattr(left.func, "attr", "") == "keys"
     return False
+
+
+def _handed_on(tree: ast.AST) -> Iterator[bool]:
+    """Yield whether a set that is empty at first stands where its order may get on."""
+    nodes = list(ast.walk(tree))
+    empty: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _is_empty_set(node.value):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            empty |= set(map(_name, targets))
+    empty.discard("")
+    for node in nodes:
+        match node:
+            case ast.Call(func=called, args=arguments) if _name(called) == "defaultdict":
+                yield any(_name(each) == "set" for each in arguments)
+            case ast.Call(func=called, args=arguments) if _name(called) not in _ORDERLESS:
+                yield any(_name(each) in empty for each in arguments)
+            case ast.For(iter=found) | ast.comprehension(iter=found):
+                yield _name(found) in empty
+            case ast.Starred(value=found) | ast.Return(value=found):
+                yield _name(found) in empty
+
+
+def _is_empty_set(value: ast.AST | None) -> bool:
+    match value:
+        case ast.Call(func=ast.Name(id="set"), args=[]):
+            return True
+        case ast.Call(keywords=keywords):  # a field of a data class
+            return any(each.arg in _FACTORIES and _name(each.value) == "set" for each in keywords)
+    return False
+
+
+def _name(node: ast.AST | None) -> str:
+    """Return the name of a variable, or of an attribute whoever has it; else an empty one."""
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def apart(what: str, asked: object) -> tuple[int, str] | None:
