@@ -89,6 +89,11 @@ class Bench:
         """Whether calls are looked for in answers."""
         return self.role == TOOL or self.partner is not None
 
+    @property
+    def reasons(self) -> bool:
+        """Whether answers are looked at for reasoning."""
+        return self.role == REASONING or self.partner is not None
+
     def wishing(self, wish: Wish) -> Bench:
         """Return the same with requests that say this of calls."""
         return attrs.evolve(self, wish=wish)
@@ -174,8 +179,13 @@ class Bench:
 
         As in ``OnlineRenderer.preprocess_chat``, an instance of its own does that, which parses
         nothing, and the request that it returns is not the one that vLLM goes on with.
+        A tool parser alone is not asked about a request that is to have no calls.
         """
-        adjusting = _made(self._maker(request))
+        make = self._maker(request)
+        always = getattr(self._parser, "always_adjust_request", False)
+        if request.tool_choice == "none" and not (self.reasons or always):
+            return None
+        adjusting = _made(make)
         found = guarded("adjust_request", partial(adjusting.adjust_request, request))
         return found if isinstance(found, Exception) else None
 
