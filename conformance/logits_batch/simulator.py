@@ -79,7 +79,10 @@ CONTRACT = Contract(
     judge=judgement.judge,
     at_random=processes.at_random,
     raised_again=processes.raised_again,
-    aside=(combinations.explored, batches.serves_full_batches, devices.keeps_to_device),
+    aside=(
+        combinations.explored,
+        *(CHECKS[rule] for rule in ("LB-10", "LB-30", "LB-36", "LB-37", "LB-44")),
+    ),
     ahead=processes.begin,
     checks=CHECKS,
     loads="LB-01",

@@ -77,7 +77,10 @@ CONTRACT = Contract(
     judge=judgement.judge,
     at_random=processes.at_random,
     raised_again=processes.raised_again,
-    aside=(combinations.explored, devices.keeps_to_device),
+    aside=(
+        combinations.explored,
+        *(CHECKS[rule] for rule in ("LS-13", "LS-27", "LS-28", "LS-32", "LS-33", "LS-42")),
+    ),
     ahead=processes.begin,
     checks=CHECKS,
     loads="LS-01",
