@@ -205,6 +205,13 @@ if not isinstance(claim, bool):
     sys.exit(1)
 print(f"OK: is_argmax_invariant() returned {claim}")
 """,
+    "nothing": """\
+if returned is not None:
+    print(f"FAILS: validate_params returned {returned!r}")
+    print("expected: None; vLLM drops what it returns")
+    sys.exit(1)
+print("OK: validate_params returned nothing")
+""",
     "answer": """\
 if not isinstance(answer, bool | np.bool_):
     print(f"FAILS: add_request returned {answer!r}")

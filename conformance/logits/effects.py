@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import torch
 from vllm.exceptions import VLLMValidationError
@@ -181,3 +182,24 @@ def refuses(trial: Trial) -> Finding:
             message="the profile names no invalid requests",
         )
     return Finding(Verdict.PASS, len(invalid), len(invalid))
+
+
+def answers_nothing(trial: Trial) -> Finding:
+    """``validate_params`` returns None for what it admits."""
+    admitted = 0
+    for choice, keywords in trial.parameters.simulated().items():
+        name = label(choice)
+        params = sampling_params(keywords, name)
+        with suppress(PluginRaised), limited():  # whom it must admit is another rule's
+            answer = call("validate_params", trial.plugin.validate_params, params)
+            admitted += 1
+            if answer is not None:
+                kind = type(answer).__name__
+                return failed(
+                    f"validate_params returned a {kind} for {name}, not None",
+                    admitted,
+                    case={"choice": choice},
+                )
+    if not admitted:
+        return unjudged("validate_params admits none of the requests that are known")
+    return Finding(Verdict.PASS, admitted, admitted)

@@ -108,6 +108,21 @@ def needs_no_instance(rule_id: str, reads: str, *sources: Source) -> Rule:
     )
 
 
+def answers_nothing(rule_id: str, *sources: Source) -> Rule:
+    """Return the rule about what ``validate_params`` returns."""
+    return Rule(
+        id=rule_id,
+        title="validate_params returns nothing",
+        statement=(
+            "validate_params returns None for each request that it admits: vLLM does not look at "
+            "what it returns."
+        ),
+        sources=sources,
+        hint="Leave out the return: False or a message refuses no request, raise ValueError for "
+        "that; and parameters that were mended and returned reach no engine.",
+    )
+
+
 def serves_combinations(rule_id: str, statement: str, *sources: Source) -> Rule:
     """Return the rule about other fields of a request, and other requests."""
     return Rule(

@@ -316,6 +316,15 @@ def _admission(recorder: Recorder) -> Shown:
     return {"is": "raises-nothing" if valid else "refuses"}
 
 
+def _answers(recorder: Recorder) -> Shown:
+    """LB-48: the request for which something is returned, which is asked about last."""
+    *earlier, _, last = recorder.calls
+    for entry in earlier:
+        entry["optional"] = True
+    last["to"] = "returned"
+    return {"is": "nothing"}
+
+
 def _layouts(recorder: Recorder) -> Shown | None:
     """LB-29: the same batch, once as plain logits and once as a view."""
     if any("raised" in entry for entry in recorder.calls):
@@ -371,6 +380,7 @@ _CONCLUDED: Mapping[str, Callable[[Recorder], Shown | None]] = {
     "LB-25": _without_prompt,
     "LB-29": _layouts,
     "LB-34": _masks,
+    "LB-48": _answers,
 }
 
 

@@ -67,6 +67,16 @@ def _admitting(trial: Trial, _: Mapping[str, Any]) -> list[Part]:
     ]
 
 
+def _answering(trial: Trial, found: Mapping[str, Any]) -> list[Part]:
+    """LS-45: the request for which something is returned."""
+    keywords = encoded(trial.bench.parameters[found["choice"]])
+    calls = [
+        {"do": "params", "name": "params", "of": "", "keywords": keywords},
+        {"do": "validate", "params": "params", "to": "returned"},
+    ]
+    return [{"calls": calls, "expect": {"is": "nothing"}}]
+
+
 def _declining(trial: Trial, found: Mapping[str, Any]) -> list[Part]:
     """LS-29: a request that the plugin leaves alone, and says that it does not."""
     join = {
@@ -98,6 +108,7 @@ _SHORT: Mapping[str, Callable[[Trial, Mapping[str, Any]], list[Part]]] = {
     "LS-02": _constructing,
     "LS-23": _admitting,
     "LS-29": _declining,
+    "LS-45": _answering,
 }
 
 #: Rules whose program cannot be written without what the check said.

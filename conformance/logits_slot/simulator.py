@@ -55,6 +55,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-37": processes.leaves_others_alone,
     "LS-41": processes.needs_no_instance,
     "LS-42": devices.keeps_to_device,
+    "LS-45": common.answers_nothing,
 }
 
 

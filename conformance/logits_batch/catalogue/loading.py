@@ -159,6 +159,19 @@ RULES = section(
             since="0.11.2",
         ),
     ),
+    rules.answers_nothing(
+        "LB-48",
+        vllm(
+            "v1/sample/logits_processor/interface.py:LogitsProcessor.validate_params",
+            "documents no result",
+            since="0.11.2",
+        ),
+        vllm(
+            "v1/sample/logits_processor/__init__.py:validate_logits_processors_parameters",
+            "calls it and drops what it returns",
+            since="0.11.2",
+        ),
+    ),
     Rule(
         id="LB-32",
         title="The same tokens, however it is loaded and asked",

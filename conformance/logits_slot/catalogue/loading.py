@@ -171,6 +171,14 @@ RULES = section(
             "a grammar masks logits before the sampler",
         ),
     ),
+    rules.answers_nothing(
+        "LS-45",
+        interface("LogitsProcessor.validate_params", "-> None"),
+        vllm(
+            "v1/worker/gpu/sample/logits_processor/loader.py:build_custom_logits_processors_params_validator",
+            "calls it and drops what it returns",
+        ),
+    ),
     rules.same_in_configurations(
         "LS-44",
         SINCE,
