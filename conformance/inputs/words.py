@@ -8,6 +8,7 @@ rare one; and whole what it waits for, which chance would not put together.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
@@ -99,6 +100,11 @@ class Words:
         phrase = self.phrase(0)
         later = step - len(phrase)
         return phrase[step] if later < 0 else self.tokens[later % len(self.tokens)]
+
+    @property
+    def repeating(self) -> Iterator[tuple[int, ...]]:
+        """The orders in which outputs repeat themselves, the simplest first."""
+        return (self.outputs(number, 0) for number in range(len(_PATTERNS)))
 
     def outputs(self, number: int, start: int) -> tuple[int, ...]:
         """Return the outputs of a number, with the tokens from ``start`` on."""

@@ -38,6 +38,9 @@ WATCH_LIMIT = 5.0
 #: Seconds in which every token is said to a plugin that does nothing.
 SWEEP_LIMIT = 20.0
 
+#: Outputs in which a plugin may notice that they repeat themselves.
+_REPEATING = 16
+
 #: A key that no plugin reads, so that none takes empty arguments for no arguments.
 UNRELATED: Keywords = {"unrelated": 1}
 
@@ -141,8 +144,8 @@ class Tried:
     def branching(self, sets: Sequence[Keywords]) -> Found:
         """Return what the plugin waits for, with what makes it go another way.
 
-        That is how many outputs there are, or one of the tokens.  Both are looked for with each
-        parameter set that is admitted and changes no row.
+        That is how many outputs there are, in which order they repeat themselves, or one of the
+        tokens.  It is looked for with each parameter set that is admitted and changes no row.
         """
         path = getattr(sys.modules.get(self.plugin.__module__), "__file__", None)
         choice: Choice = ("on", 0)
@@ -150,7 +153,7 @@ class Tried:
             if self.reaction(keywords) is not Reaction.NOTHING:
                 continue
             bench = self.bench({choice: keywords}, self.waits)
-            if phrase := self._late(bench, choice):
+            if phrase := self._late(bench, choice) or self._repeated(bench, choice):
                 return self.waits.and_(Found(phrases=(phrase,)))
             if path is None or not self.waits.reads:
                 continue
@@ -169,12 +172,30 @@ class Tried:
 
     def _late(self, bench: Any, choice: Choice) -> tuple[int, ...]:  # noqa: ANN401 - of a generation
         """Return as many outputs as it takes until a row is changed; none where none ever is."""
-        outputs = tuple(islice(cycle(bench.tokens), LONGEST_SAID))
         with suppress(PluginHung, PluginRaised, PluginMisshapen), limited(WATCH_LIMIT):
-            rows = self.rows_alone(bench, choice, len(outputs) + 1, outputs)
-            for said, (before, after) in enumerate(rows):
-                if not torch.equal(before, after):
-                    return outputs[:said]
+            return self._until(bench, choice, tuple(islice(cycle(bench.tokens), LONGEST_SAID)))
+        return ()
+
+    def _repeated(self, bench: Any, choice: Choice) -> tuple[int, ...]:  # noqa: ANN401 - as above
+        """Return the outputs that repeat themselves in such an order that a row is changed."""
+        with suppress(PluginHung, PluginRaised, PluginMisshapen), limited(WATCH_LIMIT):
+            for order in bench.words.repeating:
+                outputs = tuple(islice(cycle(order), _REPEATING))
+                if phrase := self._until(bench, choice, outputs):
+                    return phrase
+        return ()
+
+    def _until(
+        self,
+        bench: Any,  # noqa: ANN401 - as above
+        choice: Choice,
+        outputs: tuple[int, ...],
+    ) -> tuple[int, ...]:
+        """Return the first outputs after which a row is changed; none where none ever is."""
+        rows = self.rows_alone(bench, choice, len(outputs) + 1, outputs)
+        for said, (before, after) in enumerate(rows):
+            if not torch.equal(before, after):
+                return outputs[:said]
         return ()
 
     def within(self, key: str) -> list[str]:
