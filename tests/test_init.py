@@ -45,6 +45,30 @@ class Plugin(LogitsProcessor):
 """
 
 
+BANS_TEXTS = """
+from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+
+class Plugin(LogitsProcessor):
+    @classmethod
+    def validate_params(cls, params):
+        texts = (params.extra_args or {}).get("banned", ["x"])
+        if not isinstance(texts, list) or not all(isinstance(t, str) and t for t in texts):
+            raise ValueError("banned must be a list of texts")
+    def __init__(self, vllm_config, device, is_pin_memory):
+        self.banned = {}
+    def is_argmax_invariant(self): return False
+    def update_state(self, batch_update):
+        process_dict_updates(self.banned, batch_update, self.tokens)
+    @staticmethod
+    def tokens(params, prompt_ids, output_ids):
+        return [ord(text[0]) for text in (params.extra_args or {}).get("banned", ())]
+    def apply(self, logits):
+        for row, tokens in self.banned.items():
+            logits[row, tokens] -= 9.0
+        return logits
+"""
+
 WANTS_A_NUMBER = """
 from pydantic import BaseModel, Field
 from vllm.plugins.io_processors.interface import IOProcessor
@@ -150,6 +174,16 @@ def test_a_profile_is_found_out(here: Path) -> None:
     assert f"run: {' '.join(command)} --evidence all" in (
         here / ".github" / "workflows" / "conformance.yml"
     ).read_text().replace("\n", " ")
+
+
+def test_a_list_of_texts_is_found_out(tmp_path: Path) -> None:
+    """Token ids, alone and in lists, are refused: what is left is texts."""
+    (tmp_path / "bans.py").write_text(BANS_TEXTS)
+    status, said = run(*CLI, "init", "bans.py", folder=tmp_path)
+    written = tomllib.loads((tmp_path / "bans.conformance.toml").read_text())
+
+    assert status == 0, said
+    assert written["logits-processor"]["on"] == [{"extra_args": {"banned": ["a"]}}]
 
 
 def test_what_a_model_of_requests_asks_for_is_found_out(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ MOST_FOUND = 3
 MOST_KEYS = 6
 
 #: Values of likely types for an ``extra_args`` key whose meaning is unknown.
-LIKELY: tuple[Any, ...] = (67, 5, 1, 0.5, 2.0, True, "a", [5, 67], [[5, 67]])
+LIKELY: tuple[Any, ...] = (67, 5, 1, 0.5, 2.0, True, "a", [5, 67], [[5, 67]], ["a"])
 
 #: Values that lead on to the next key: small ones, with which an answer need not be long, and two
 #: texts, which may have to differ.
