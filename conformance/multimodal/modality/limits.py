@@ -10,7 +10,7 @@ from typing import Any
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
-from conformance.multimodal.modality import bounds, hostile, models, shape
+from conformance.multimodal.modality import bounds, hostile, models, packed, shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.inputs import no_files
@@ -228,7 +228,8 @@ HEADER = 12 * MEBIBYTE
 def bombs(trial: Trial) -> Finding:
     """Nothing that clients send takes more than it should, whether it is refused or not."""
     bench = trial.bench
-    samples = (*bench.promises.invalid, *hostile.bombs(bench.modality))
+    of_its_own = packed.bombs(trial.known())
+    samples = (*bench.promises.invalid, *hostile.bombs(bench.modality), *of_its_own)
     if not samples:
         return Finding(
             Verdict.NOT_APPLICABLE,
