@@ -11,7 +11,7 @@ import numpy as np
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.multimodal.modality import hostile, shape
+from conformance.multimodal.modality import bounds, hostile, shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.media import FORMS
@@ -171,6 +171,9 @@ def client_errors(trial: Trial) -> Finding:
         count += 1
         if what := _wrong(served):
             return failed(f"{sample}: {what}", count)
+    items = {str(sample): parsed(plugin, sample.data(bench.form)).item for sample in bench.good}
+    if what := bounds.wrong_beyond(plugin, items):
+        return failed(what, count)
     files = [sample for sample in bench.good if sample.mime]
 
     def judge(sample: Sample) -> str | None:

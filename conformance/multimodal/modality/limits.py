@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
-from conformance.multimodal.modality import hostile, models, shape
+from conformance.multimodal.modality import bounds, hostile, models, packed, shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.inputs import no_files
@@ -129,7 +125,7 @@ def obeyed(trial: Trial) -> Finding:
     """Where a deployment allows next to nothing, something is refused."""
     bench = trial.bench
     plugin = bench.make()
-    tight = _tightened(plugin.limits)
+    tight = bounds.tightened(plugin.limits)
     if tight is None:
         return Finding(
             Verdict.NOT_APPLICABLE, message="limits has no number whose name begins with max"
@@ -137,11 +133,16 @@ def obeyed(trial: Trial) -> Finding:
     items = [(sample, _item(bench, plugin, sample)) for sample in bench.good]
     for sample, item in items:
         found = ask("validate", plugin.validate, [item], tight)
-        if refused(found.error):
+        if _kept_out(found.error):
             return passed(len(items), len(items))
         if found.error is not None:
             return failed(f"validate raised {said(found.error)} for {sample} and {tight!r}")
     return failed(f"validate let {len(items)} items through, each with the limits {tight!r}")
+
+
+def _kept_out(error: BaseException | None) -> bool:
+    """Tell whether a limit is obeyed; that a `ValueError` is to be an `InputError`, MM-53 says."""
+    return refused(error) or isinstance(error, ValueError)
 
 
 @checks("MM-48", after=("MM-47",))
@@ -155,7 +156,7 @@ def every_item(trial: Trial) -> Finding:
         for row in ([allowed, beyond], [beyond, allowed], [allowed, allowed, beyond]):
             count += 1
             found = ask("validate", plugin.validate, [items[name] for name in row], limits)
-            if not refused(found.error):
+            if not _kept_out(found.error):
                 what = "let them through" if found.error is None else f"raised {said(found.error)}"
                 return failed(
                     f"validate refuses {beyond} alone, and of {', '.join(row)} it {what}: "
@@ -170,17 +171,17 @@ def every_item(trial: Trial) -> Finding:
 
 def _dividing(plugin: Any, items: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401 - a plugin, and items of its own
     """Yield limits with an item that keeps them and one that does not, one for each number."""
-    for name, value in _numbers(plugin.limits):
+    for name, value in bounds.numbers(plugin.limits):
         for halving in range(1, HALVINGS):
             smaller = value // 2**halving if isinstance(value, int) else value / 2**halving
             if not smaller:
                 break
-            limits = _replaced(plugin.limits, {name: smaller})
+            limits = bounds.replaced(plugin.limits, {name: smaller})
             answers = {
                 key: ask("validate", plugin.validate, [item], limits) for key, item in items.items()
             }
             kept = [key for key, found in answers.items() if found.good]
-            beyond = [key for key, found in answers.items() if refused(found.error)]
+            beyond = [key for key, found in answers.items() if _kept_out(found.error)]
             if beyond:
                 if kept:
                     yield limits, kept[0], beyond[0]
@@ -216,65 +217,6 @@ def _item(bench: Bench, plugin: object, sample: Sample) -> Any:  # noqa: ANN401 
     return parsed(plugin, sample.data(bench.form)).item
 
 
-def _tightened(limits: object) -> Any:  # noqa: ANN401 - limits of any kind
-    """Return limits that hardly anything keeps, or None where nobody can tell how."""
-    # One instead of none: some take 0 for no limit at all.
-    small = {name: 1 if isinstance(value, int) else 1e-9 for name, value in _numbers(limits)}
-    return _replaced(limits, small) if small else None
-
-
-def _numbers(limits: object) -> list[tuple[str, int | float]]:
-    """Return the numbers that bound something from above, by their names."""
-    return [
-        (name, value)
-        for name, value in _fields(limits).items()
-        if name.startswith("max") and isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-
-
-def _fields(limits: Any) -> dict[str, Any]:  # noqa: ANN401 - limits of any kind
-    if isinstance(limits, Mapping):
-        return {str(key): value for key, value in limits.items()}
-    if attrs.has(type(limits)):
-        return {
-            field.name: getattr(limits, field.name)
-            for field in attrs.fields(type(limits))
-            if field.init
-        }
-    if dataclasses.is_dataclass(limits):
-        return {
-            field.name: getattr(limits, field.name)
-            for field in dataclasses.fields(limits)
-            if field.init
-        }
-    if hasattr(limits, "_asdict"):
-        return dict(limits._asdict())
-    return dict(getattr(limits, "__dict__", {}))
-
-
-def _replaced(limits: Any, numbers: Mapping[str, Any]) -> object:  # noqa: ANN401 - limits of any kind
-    if isinstance(limits, Mapping):
-        return (
-            type(limits)({**limits, **numbers})
-            if isinstance(limits, dict)
-            else {**limits, **numbers}
-        )
-    if attrs.has(type(limits)):
-        changes = {
-            field.alias: numbers[field.name]
-            for field in attrs.fields(type(limits))
-            if field.name in numbers
-        }
-        return attrs.evolve(limits, **changes)
-    if dataclasses.is_dataclass(limits) and not isinstance(limits, type):
-        return dataclasses.replace(limits, **numbers)
-    if hasattr(limits, "_replace"):
-        return limits._replace(**numbers)
-    changed = copy.copy(limits)
-    vars(changed).update(numbers)
-    return changed
-
-
 #: What one item may take beyond what it was sent as, and the seconds of processor time.
 MOST_MEMORY, MOST_SECONDS = 512 * MEBIBYTE, 10.0
 
@@ -286,7 +228,8 @@ HEADER = 12 * MEBIBYTE
 def bombs(trial: Trial) -> Finding:
     """Nothing that clients send takes more than it should, whether it is refused or not."""
     bench = trial.bench
-    samples = (*bench.promises.invalid, *hostile.bombs(bench.modality))
+    of_its_own = packed.bombs(trial.known())
+    samples = (*bench.promises.invalid, *hostile.bombs(bench.modality), *of_its_own)
     if not samples:
         return Finding(
             Verdict.NOT_APPLICABLE,

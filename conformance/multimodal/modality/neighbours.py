@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice, pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,19 @@ def near(modality: str, samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """Return items beside the valid ones of an own modality; none where the harness knows it."""
     if modality in KNOWN:
         return ()
-    return tuple(each for sample in samples[:ITEMS] for each in islice(_beside(sample), MOST))
+    beside = (each for sample in samples[:ITEMS] for each in islice(_beside(sample), MOST))
+    return (*islice(_crossed(samples), MOST), *beside)
+
+
+def _crossed(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """Yield objects with what another valid one has in a field: a unit, say, is one of a few."""
+    objects = [(sample, sample.make()) for sample in samples if not sample.encoding]
+    known = [(sample, made) for sample, made in objects if isinstance(made, dict)]
+    for (one, made), (_, other) in permutations(known, 2):
+        for name in (name for name in made if name in other):
+            if shortened(made[name]) != shortened(other[name]):
+                what = f"{one} with {shortened(other[name])} at data[{name!r}]"
+                yield Sample(what, partial(places.changed, made, (name,), other[name]))
 
 
 def unbounded(modality: str, samples: Sequence[Sample]) -> tuple[Sample, ...]:

@@ -71,7 +71,7 @@ RULES = section(
         sources=(CLIENT,),
         hint=(
             "Decode within reference_plugins.modality.errors.decoding, or catch what "
-            "decoders raise."
+            "decoders raise; refuse with reference_plugins.modality.InputError, also in validate."
         ),
         evidence=ALL,
     ),

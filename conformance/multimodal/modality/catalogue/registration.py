@@ -86,7 +86,7 @@ RULES = section(
         title="validate obeys the limits that it is given",
         statement=(
             "Where every number of the limits whose name begins with max is next to nothing, "
-            "validate refuses something with InputError."
+            "validate refuses something."
         ),
         sources=(
             sentence(article("def validate(self, data, limits): check size, format, count limits")),

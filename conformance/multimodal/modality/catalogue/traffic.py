@@ -28,7 +28,10 @@ RULES = section(
             "as alone."
         ),
         sources=(ALONE, _ONE, changes(FRONT)),
-        hint="Look for attributes that a call changes and nobody resets.",
+        hint=(
+            "Look for attributes that a call changes and nobody resets, and for caches whose key "
+            "leaves something out."
+        ),
         resembles=("vllm-project/vllm#51827",),
         evidence=ALL,
     ),
