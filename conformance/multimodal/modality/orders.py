@@ -69,6 +69,7 @@ def _anew(cls: type[Any]) -> type[Any] | None:
     if spec is None or spec.loader is None:
         return None
     fresh = importlib.util.module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is left beside it
     try:
         spec.loader.exec_module(fresh)
         found: Any = fresh
@@ -76,4 +77,6 @@ def _anew(cls: type[Any]) -> type[Any] | None:
             found = getattr(found, part)
     except Exception:  # noqa: BLE001 - it may register what can be registered once
         return None
+    finally:
+        sys.dont_write_bytecode = before
     return found if isinstance(found, type) else None
