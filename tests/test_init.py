@@ -210,6 +210,19 @@ def test_a_key_whose_value_is_not_found_is_named(tmp_path: Path) -> None:
     assert '# valid = [{ passport = "..." }]' in written
 
 
+def test_arguments_of_a_hook_are_named(tmp_path: Path) -> None:
+    """What the constructor of a hook requires is there to fill in, and a certification says so."""
+    shutil.copy(FIXTURES / "defective" / "hook_rfc" / "asks_for_url.py", tmp_path)
+    status, said = run(*CLI, "init", "asks_for_url.py", folder=tmp_path)
+    written = (tmp_path / "asks_for_url.conformance.toml").read_text()
+
+    assert status == 0, said
+    assert '# arguments = [{url = "..."}]' in written
+    (tmp_path / "asks_for_url.conformance.toml").unlink()
+    told = run(*CLI, "certify", "asks_for_url.py", "--budget", "quick", folder=tmp_path)[1]
+    assert '[classifier-hook] arguments = [ { url = "..." } ]' in " ".join(told.split())
+
+
 def test_the_format_of_a_parser_is_found_out(tmp_path: Path) -> None:
     """Of a parser the profile names the format that it reads, and certifies it."""
     shutil.copy(ROOT / "reference_plugins" / "parser" / "tagged_calls.py", tmp_path / "mine.py")

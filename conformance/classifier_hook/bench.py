@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from itertools import zip_longest
@@ -129,7 +130,10 @@ class Bench:
 
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
+        needed = [] if self.arguments else sorted(required(self.cls))
+        likely = {"likely": {"arguments": [dict.fromkeys(needed, "...")]}} if needed else {}
         return {
+            **likely,
             "origin": self.origin or "none",
             "arguments": [dict(self.arguments)],
             "allowed": list(self.allowed),
@@ -153,6 +157,9 @@ class Bench:
             what = explained(error) if out_of_memory(error) else said(error)
             given = f"with the arguments {shortened(self.arguments)}"
             how = given if self.arguments else "without arguments"
+            if needed := required(self.cls) - self.arguments.keys():
+                names = ", ".join(f'{name} = "..."' for name in sorted(needed))
+                what += f"; name arguments in [classifier-hook] arguments = [ {{ {names} }} ]"
             raise ConstructorRaised(f"making an instance {how} raised {what}") from error
 
     def context(self, text: str, *, request_id: str = "id-0", **changes: object) -> Any:  # noqa: ANN401 - any field; a ScoringContext
@@ -221,6 +228,18 @@ class Bench:
                     found |= unsteady(plain(call.value) for call in calls)
             self._unsteady = found
         return self._unsteady
+
+
+def required(hook: type[Any]) -> set[str]:
+    """Return the arguments without which a hook cannot be made."""
+    try:
+        parameters = inspect.signature(hook).parameters.values()
+    except (TypeError, ValueError):  # it has none that can be read
+        return set()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {
+        each.name for each in parameters if each.default is each.empty and each.kind not in variadic
+    }
 
 
 def _said(entry: object, origin: str | None) -> Said:

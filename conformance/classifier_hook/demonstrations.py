@@ -109,10 +109,14 @@ def _of_texts(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
     return scenes
 
 
-def _contexts(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """CH-16: a context in which something is other than usual, or one that has nothing."""
-    for scene in _of_text("scores")(trial, finding):
-        yield {**scene, **_changes(finding)}
+def _of_context(name: str, **more: object) -> Callable[[Trial, Finding], Iterator[Scene]]:
+    """Return the scenes of a check about a context: something in it may be other than usual."""
+
+    def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
+        for scene in _of_text(name, **more)(trial, finding):
+            yield {**scene, **_changes(finding)}
+
+    return scenes
 
 
 def _changes(finding: Finding) -> Scene:
@@ -181,11 +185,11 @@ _SCENES: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
     "CH-10": _of_text("json"),
     "CH-38": _of_text("json"),
     "CH-11": _of_text("decides", blocks=False),
-    "CH-12": _of_text("decides", blocks=True),
+    "CH-12": _of_context("decides", blocks=True),
     "CH-13": _of_text("replacement"),
     "CH-14": _of_text("decides", blocks=False),
     "CH-15": _of_text("scores"),
-    "CH-16": _contexts,
+    "CH-16": _of_context("scores"),
     "CH-17": _of_text("reads"),
     "CH-18": _of_text("steady"),
     "CH-20": _of_text("held", what="waited"),

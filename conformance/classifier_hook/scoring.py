@@ -177,21 +177,14 @@ def _decides(trial: Trial, texts: tuple[str, ...], *, blocks: bool) -> Finding:
 def _blocks(bench: Bench) -> Finding:
     """Judge what is blocked behind other text, and what of it tells where it begins."""
     texts = bench.blocked
+    if found := seams.later(bench):
+        text, changes = found
+        why = f"{shortened(text)} is blocked as completion 0 of a request, and let through as 3"
+        return failed(why, case={"text": text, "changes": changes})
     if lost := seams.lost(bench):
         text, seam = lost
         return failed(f"{shortened(text)} {seam}", case={"text": seam.text})
-    found = passed(len(texts), len(texts))
-    if any(_begins(bench, text) for text in texts):
-        return found
-    why = "no blocked text begins with what is blocked: a search that starts too late would pass"
-    return attrs.evolve(found, message=why)
-
-
-def _begins(bench: Bench, text: str) -> bool:
-    """Tell whether a text is let through that lacks the first word of one that is blocked."""
-    call = bench.call(text.partition(" ")[2])
-    value = plain(call.value) if call.good else None
-    return isinstance(value, dict) and not value.get("block")
+    return attrs.evolve(passed(len(texts), len(texts)), message=seams.doubts(bench))
 
 
 @checks("CH-13")

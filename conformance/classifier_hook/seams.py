@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hook blocks, behind more and more other text: whether it looks at pieces that lose it.
+"""What a hook blocks, in other completions: behind more and more other text, and as a later one.
 
 A classifier takes so many tokens, so a hook may cut a completion into pieces and score each.  What
 stands where one ends and the next begins is in neither: it is let through there, and blocked at
@@ -10,12 +10,14 @@ one that is diluted by what stands before blocks up to some place, and nothing b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 import attrs
 
 from conformance.classifier_hook.bench import Bench, plain
+from conformance.watching.comparison import shortened
 
 #: What stands before, and how many of those at most: two pieces of 2,000 characters.
 FILLER, MOST = "a ", 2_100
@@ -54,6 +56,38 @@ def lost(bench: Bench) -> tuple[str, Seam] | None:
             first, second = (gap * len(FILLER) for gap in gaps)
             return text, Seam(FILLER * gaps[0] + text, first, second)
     return None
+
+
+def later(bench: Bench) -> tuple[str, Mapping[str, int]] | None:
+    """Return a text that is blocked in the first completion of a request, and not in others."""
+    changes = {"index": 3}
+    return next(((text, changes) for text in bench.blocked if _passes(bench, text, changes)), None)
+
+
+def doubts(bench: Bench) -> str | None:
+    """Say what texts that are blocked do not show, or None."""
+    found = []
+    # Not a failure: JSON that does not close is wrong only where the model has ended it.
+    cut = {"finish_reason": "length"}
+    if (
+        text := next((each for each in bench.blocked if _passes(bench, each, cut)), None)
+    ) is not None:
+        found.append(
+            f"{shortened(text)} is let through where its finish_reason is 'length': is that meant? "
+            "A client gets it with max_tokens"
+        )
+    if not any(_passes(bench, each.partition(" ")[2], {}) for each in bench.blocked):
+        found.append(
+            "no blocked text begins with what is blocked: a search that starts too late would pass"
+        )
+    return "; ".join(found) or None
+
+
+def _passes(bench: Bench, text: str, changes: Mapping[str, Any]) -> bool:
+    """Tell whether a text is let through in a context in which something is other than usual."""
+    call = bench.call(text, **changes)
+    value = plain(call.value) if call.good else None
+    return isinstance(value, dict) and not value.get("block")
 
 
 def _blocked(bench: Bench, text: str, step: int = 1) -> Iterator[bool]:

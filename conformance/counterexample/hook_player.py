@@ -282,10 +282,10 @@ def check_json(make: Any, text: str) -> str | None:
     return f"{what:.300}\nexpected: {expected}" if what else None
 
 
-def check_decides(make: Any, text: str, *, blocks: bool) -> str | None:
+def check_decides(make: Any, text: str, *, blocks: bool, **changes: Any) -> str | None:
     """The hook blocks what it must block, and lets everything else through."""
     hook = make()
-    (got,) = scored(hook, context(text))
+    (got,) = scored(hook, context(text, **changes))
     asks = isinstance(got, dict) and bool(got.get("block"))
     if asks is blocks and (hook.blocking or not blocks):
         return None

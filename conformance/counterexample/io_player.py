@@ -299,9 +299,9 @@ def check_serialisable(host: Host, data: Any) -> str | None:
     plugin = host.new()
     result = plugin.post_process(begin(host, plugin, copy.deepcopy(data)), request_id="id-0")
     try:
-        written(IOProcessorResponse(request_id="id-0", data=result))
+        written(host.response(plugin, result, "id-0"))
     except Exception as error:
-        what = f"what post_process gave cannot be written: {type(error).__name__}: {error}"
+        what = f"the response cannot be written: {type(error).__name__}: {error}"
         return f"{what}\nexpected: JSON values; got {result!r:.200}"
     return None
 

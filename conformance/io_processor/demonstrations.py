@@ -307,7 +307,7 @@ def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-39 and IO-42: the first request that changes something, and what it changes."""
     case = _case(finding)
     data, awaited = process.which(trial, case["served"])
-    if _portable(data):
+    if _portable(data) and case["names"]:
         yield {"is": "shares", "data": encoded(data), "names": case["names"], "awaited": awaited}
 
 

@@ -18,14 +18,13 @@ from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.classics import classics
+from conformance.io_processor.lasting import remembered
 from conformance.io_processor.outcomes import one_prompt
-from conformance.io_processor.prompts import parsed, unsteady
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, Shape
 from conformance.io_processor.trial import Trial
 from conformance.search import IO_HISTORIES, smallest
 from conformance.verdict import Verdict
-from conformance.watching.comparison import Place, difference, letter, plain, shortened
-from conformance.watching.untouched import Ended
+from conformance.watching.comparison import Place, difference, letter, shortened
 
 #: Data of which every two are served one after the other, offline.
 MOST_OFFLINE = 6
@@ -92,58 +91,11 @@ def _judge(trial: Trial, wanted: Shape) -> Finding:
         return why
     count, broken = search(trial, wanted)
     if broken is None:
-        return passed(count, count)
+        return (wanted is SEQUENCE and remembered(trial)) or passed(count, count)
     if wanted is ORDER:
         bench, broken = of_two(bench, broken)
     found = {"shape": wanted.name, "broken": broken, "stock": bench.stock}
     return failed(broken.message, count, case=found)
-
-
-@attrs.frozen
-class Errand:
-    """Have prompts made in a process in which nothing has been done with the plugin."""
-
-    generation: str
-    model: str
-    data: tuple[Any, ...]
-    what: str = f"{__name__}:in_turn"
-
-
-def in_turn(plugin: type[Any], errand: Errand) -> list[Any]:
-    """Return the prompts of one request after the other, each of a new instance."""
-    bench = Bench.open(plugin, errand.generation, errand.model, 0)
-    found = []
-    for data in errand.data:
-        made = bench.make()
-        given = made.pre_process(prompt=parsed(made, bench, data), request_id="id-0")
-        found.append(plain(given))
-    return found
-
-
-def outliving(trial: Trial) -> Finding | None:
-    """Return that prompts depend on earlier requests, though every request has a new instance.
-
-    Chance and clocks give other prompts in every process: what is the same in two of them is what
-    the class, its module or a default has kept.
-    """
-    bench = trial.bench
-    if trial.untouched is None or not (bench.hidden or unsteady(bench)):
-        return None
-    first, *others = bench.stock.valid[: bench.stock.given]
-    model = str(bench.around.config.model_config.model)
-    for other in (*others, first):
-        errand = Errand(bench.generation, model, (first, other, first))
-        try:
-            one, two = (trial.untouched.run(errand) for _ in range(2))
-        except Ended:
-            return None
-        if difference(one, two) is None and (what := difference(one[2], one[0])):
-            return failed(
-                f"of a new instance, after {shortened(other)}, the prompts of {shortened(first)} "
-                f"are {what}",
-                case={"data": first},
-            )
-    return None
 
 
 def alike(bench: Bench) -> Finding | None:

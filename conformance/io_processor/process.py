@@ -13,9 +13,13 @@ from conformance.findings import Finding
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.trial import Trial
 from conformance.watching import serving
+from conformance.watching.process_effects import Effect, Kind
 
 #: Data that are served to see what that does to the process.
 MOST_SERVED = 3
+
+#: How much of a tokenizer's setting a message shows.
+SHOWN = 60
 
 
 @attrs.frozen
@@ -36,10 +40,34 @@ class _Watching:
     online: Any
     told: list[serving.Served]
     seed: int
+    tokenizer: Any  #: the renderer's, with which the prompts of all other requests are made, too
 
     async def serve(self, *asked: Any) -> Any:  # noqa: ANN401 - as hosts have it
-        with serving.watched(self.told, self.seed):
-            return await self.online.serve(*asked)
+        before = _settings(self.tokenizer)
+        try:
+            with serving.watched(self.told, self.seed):
+                return await self.online.serve(*asked)
+        finally:
+            after = _settings(self.tokenizer)
+            effects = tuple(
+                Effect(Kind.TOKENIZER, name, repr(was)[:SHOWN], repr(after[name])[:SHOWN])
+                for name, was in before.items()
+                if was != after[name]
+            )
+            last = self.told[-1]
+            self.told[-1] = attrs.evolve(last, effects=(*last.effects, *effects))
+
+
+def _settings(tokenizer: object) -> dict[str, Any]:
+    """Return what decides which tokens a text becomes, where a request does not say it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    size = getattr(backend, "get_vocab_size", None)
+    return {
+        "truncation_side": getattr(tokenizer, "truncation_side", None),
+        "chat_template": getattr(tokenizer, "chat_template", None),
+        "backend_tokenizer.encode_special_tokens": getattr(backend, "encode_special_tokens", None),
+        "backend_tokenizer.get_vocab_size()": size() if callable(size) else None,
+    }
 
 
 def serve(plugin: type[Any], errand: Serve) -> list[serving.Served]:
@@ -47,7 +75,8 @@ def serve(plugin: type[Any], errand: Serve) -> list[serving.Served]:
     bench = Bench.open(plugin, errand.generation, errand.model, errand.seed)
     told: list[serving.Served] = []
     hosts = (bench.online, bench.waiting)
-    bench.online, bench.waiting = (_Watching(host, told, errand.seed) for host in hosts)  # type: ignore[assignment]  # all of them that is used
+    tokenizer = getattr(bench.around.renderer, "tokenizer", None)
+    bench.online, bench.waiting = (_Watching(each, told, errand.seed, tokenizer) for each in hosts)  # type: ignore[assignment]  # all of them that is used
     for data in errand.data:
         for awaited in (False, True):
             bench.try_online(data, awaited=awaited)

@@ -111,6 +111,8 @@ def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, An
         elif isinstance(value, int | float):
             for _, other in lookalikes.of_number(value):
                 yield place, (data, changed(data, place, other))
+            # Python takes these for equal, and dictionaries for the same key.
+            yield "truth", (changed(data, place, 1), changed(data, place, value=True))
     yield from _turned(data)
     if isinstance(data, dict):
         for key in data:

@@ -230,6 +230,8 @@ def sentence(effect: Effect) -> str:
 
 def harmful(effect: Effect) -> bool:
     """Tell whether others get other answers for it, or the engine no longer ends."""
+    if effect.kind is Kind.TOKENIZER:
+        return True
     if effect.kind is Kind.SETTING:
         return effect.name in _SHARED_SETTINGS
     if effect.name == _RECURSION:

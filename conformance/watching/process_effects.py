@@ -44,6 +44,7 @@ class Kind(StrEnum):
     WARNINGS = "warnings"  #: a filter that takes in every warning
     LOGGING = "logging"  #: a logger that everything goes through
     FILE = "file"  #: a file or a socket that stays open
+    TOKENIZER = "tokenizer"  #: a setting of the renderer's tokenizer
 
 
 @attrs.frozen
@@ -109,6 +110,8 @@ def sentence(effect: Effect) -> str:
         Kind.PATH: f"{'adds' if adds else 'takes'} {name} {'to' if adds else 'from'} sys.path",
         Kind.WARNINGS: f"{'adds' if adds else 'takes away'} {name}",
         Kind.FILE: f"{'leaves open' if adds else 'closes'} {name}",
+        Kind.TOKENIZER: f"{name} of the renderer's tokenizer: {effect.after} instead of "
+        f"{effect.before}",
     }.get(effect.kind, f"{name}: {effect.after} instead of {effect.before}")
     return f"{said} (by {effect.who})" if effect.who else said
 

@@ -28,7 +28,7 @@ THREADS = 3
 
 #: What others of the process go by.  A variable, a file, or an attribute that is other after a
 #: request may be what some library does when it is first used.
-_KINDS = (Kind.SETTING, Kind.SIGNAL, Kind.HOOK, Kind.WARNINGS, Kind.LOGGING)
+_KINDS = (Kind.SETTING, Kind.SIGNAL, Kind.HOOK, Kind.WARNINGS, Kind.LOGGING, Kind.TOKENIZER)
 
 
 @attrs.frozen
@@ -105,7 +105,8 @@ def judged(
     first = what[0][0]
     effects = [effect for number, effect in what if number == first]
     said = "; ".join(map(_sentence, effects))
-    case = {"served": first, "names": [effect.name for effect in effects]}
+    names = [effect.name for effect in effects if effect.kind is not Kind.TOKENIZER]
+    case = {"served": first, "names": names}
     return failed(f"serving {request}: {said}", serving.requests, case=case)
 
 

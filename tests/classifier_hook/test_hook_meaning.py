@@ -121,3 +121,13 @@ def test_blocked_texts_show_where_a_search_starts(
 
     assert result.verdict is Verdict.PASS
     assert result.message is None if said is None else said in str(result.message)
+
+
+def test_what_a_limit_of_tokens_lets_through_is_told(zygote: Zygote, tmp_path: Path) -> None:
+    """A hook may judge what was cut off otherwise; a sentence asks its author."""
+    named = "blocks_what_does_not_close"
+    specimen = next(each for each in gallery(UNUSUAL_HOOK) if each.name == named)
+    result = certify(zygote, specimen, tmp_path, rules={"CH-12"})["CH-12"]
+
+    assert result.verdict is Verdict.PASS
+    assert "is let through where its finish_reason is 'length'" in str(result.message)

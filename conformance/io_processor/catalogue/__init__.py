@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from conformance.io_processor.catalogue import loading, outputs, parsing, prompts, traffic
 from conformance.io_processor.catalogue.sources import vllm
+from conformance.rules import changes
 from conformance.watching import sharing
 
 SECTIONS = (loading, parsing, prompts, outputs, traffic)
@@ -22,8 +23,16 @@ REQUEST_RULES = (
             "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",
             "the API server's process loads the plugin and makes an instance",
         ),
+        changes(
+            vllm(
+                "renderers/params.py:TokenizeParams.get_encode_kwargs",
+                "a text that is too long is cut on the tokenizer's own side where a request names "
+                "none: one tokenizer makes the prompts of all requests",
+            )
+        ),
         title=sharing.BOTH,
-        where=sharing.IN_FRONT_END + sharing.SERVING,
+        where=f"{sharing.IN_FRONT_END}{sharing.SERVING} It leaves the renderer's tokenizer as it "
+        "is, too.",
         heading="Loading and calling",
     ),
     sharing.leaves_the_process("IO-42", heading="Loading and calling"),

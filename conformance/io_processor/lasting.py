@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plugin's class, its module or a default keeps of requests, though instances are new."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import attrs
+
+from conformance.findings import Finding, failed
+from conformance.io_processor.bench import Bench
+from conformance.io_processor.prompts import parsed, unsteady
+from conformance.io_processor.stock import near
+from conformance.io_processor.trial import Trial
+from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.untouched import Ended
+
+#: Of how many pairs of data that differ in little prompts are made in both orders.
+PAIRS = 24
+
+
+@attrs.frozen
+class Errand:
+    """Have prompts made in a process in which nothing has been done with the plugin."""
+
+    generation: str
+    model: str
+    data: tuple[Any, ...]
+    what: str = f"{__name__}:in_turn"
+
+
+def in_turn(plugin: type[Any], errand: Errand) -> list[Any]:
+    """Return the prompts of one request after the other, each of a new instance."""
+    bench = Bench.open(plugin, errand.generation, errand.model, 0)
+    found = []
+    for data in errand.data:
+        made = bench.make()
+        given = made.pre_process(prompt=parsed(made, bench, data), request_id="id-0")
+        found.append(plain(given))
+    return found
+
+
+def outliving(trial: Trial) -> Finding | None:
+    """Return that prompts depend on earlier requests, though every request has a new instance.
+
+    Chance and clocks give other prompts in every process: what is the same in two of them is what
+    the class, its module or a default has kept.
+    """
+    bench = trial.bench
+    if trial.untouched is None or not (bench.hidden or unsteady(bench)):
+        return None
+    first, *others = bench.stock.valid[: bench.stock.given]
+    model = str(bench.around.config.model_config.model)
+    for other in (*others, first):
+        errand = Errand(bench.generation, model, (first, other, first))
+        try:
+            one, two = (trial.untouched.run(errand) for _ in range(2))
+        except Ended:
+            return None
+        if difference(one, two) is None and (what := difference(one[2], one[0])):
+            return failed(
+                f"of a new instance, after {shortened(other)}, the prompts of {shortened(first)} "
+                f"are {what}",
+                case={"data": first},
+            )
+    return None
+
+
+@attrs.frozen
+class Ordered:
+    """Have prompts made of data one after the other, in a process like that of an errand."""
+
+    generation: str
+    model: str
+    data: tuple[Any, ...]
+    backwards: bool
+    what: str = f"{__name__}:ordered"
+
+
+def ordered(plugin: type[Any], errand: Ordered) -> list[Any]:
+    """Return the prompts of data, each of a new instance; None where it raises."""
+    bench = Bench.open(plugin, errand.generation, errand.model, 0)
+    found: list[Any] = [None] * len(errand.data)
+    numbers = range(len(errand.data))
+    for number in reversed(numbers) if errand.backwards else numbers:
+        made = bench.make()
+        with suppress(Exception):  # other rules are about that
+            prompt = parsed(made, bench, errand.data[number])
+            found[number] = plain(made.pre_process(prompt=prompt, request_id=f"id-{number}"))
+    return found
+
+
+def remembered(trial: Trial) -> Finding | None:
+    """Return that one request gets the prompts of another that differs in little.
+
+    What a module or a class remembers, histories of new instances do not show: whoever came first
+    in this process has decided.  So the same data come in both orders, in a process each.
+    """
+    bench = trial.bench
+    if trial.untouched is None:
+        return None
+    pairs: dict[object, tuple[Any, Any]] = {}
+    for data in bench.stock.valid[: bench.stock.given]:
+        for kind, pair in near(data, bench.stock.keys):
+            pairs.setdefault(kind, pair)
+    data = tuple(each for pair in islice(pairs.values(), PAIRS) for each in pair)
+    model = str(bench.around.config.model_config.model)
+    errands = [Ordered(bench.generation, model, data, backwards) for backwards in (False, True)]
+    try:
+        forwards, backwards = map(trial.untouched.run, errands)
+        numbers = [n for n in range(len(data)) if _others(forwards[n], backwards[n])]
+        # What is left to chance is another rule's.
+        again = [trial.untouched.run(errand) for errand in errands] if numbers else []
+    except Ended:
+        return None
+    if not numbers or difference(again, [forwards, backwards]) is not None:
+        return None
+    number = numbers[0]
+    # The second of a pair comes after the first where all go forwards.
+    after, alone = (backwards, forwards) if number % 2 == 0 else (forwards, backwards)
+    return failed(
+        f"of a new instance, after {shortened(data[number ^ 1])}, the prompts of "
+        f"{shortened(data[number])} are {_others(after[number], alone[number])}",
+        case={"data": data[number]},
+    )
+
+
+def _others(one: Any, other: Any) -> str | None:  # noqa: ANN401 - any prompts
+    """Return how prompts differ, where both are there."""
+    return None if one is None or other is None else difference(one, other)
