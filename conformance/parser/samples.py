@@ -76,8 +76,9 @@ REPAIRED = ("True", "class=", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "
 #: White space at the ends of a string is the string's.
 PADDED = "  x\n"
 
-#: Characters of several tokens each, where tokens are pieces of words, beside one another.
-IN_BYTES = "x😀😀y"
+#: Characters of several tokens each, where tokens are pieces of words, beside one another; one
+#: that two make up, which some write as another one, and one that ends a line to ``splitlines``.
+IN_BYTES = "x😀😀e\u0301\u2028y"
 
 #: Text with code in it, as models write it.
 FENCED = "It is this:\n```python\nprint(1)\n```\nNothing else."
