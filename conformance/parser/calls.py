@@ -73,8 +73,11 @@ def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judge
     return trial.right(says, lambda: bench.whole(answer))
 
 
+#: How a client may want its answer to be sampled.
+SAMPLED = {"temperature": 0.5, "top_p": 0.5, "n": 2, "seed": 7, "max_completion_tokens": 20_000}
+
 #: What is the client's to say of a request.
-KEPT = ("tools", "tool_choice", "parallel_tool_calls")
+KEPT = ("tools", "tool_choice", "parallel_tool_calls", *SAMPLED)
 
 #: What becomes the client's error.
 REFUSALS = (ValueError, VLLMClientError)
@@ -99,6 +102,8 @@ def adjusted(trial: Trial) -> Finding:
     for wish in wishes:
         bench = bench.wishing(wish)
         request = bench.request(stream=True)
+        for each, value in SAMPLED.items():
+            setattr(request, each, value)
         sent = _kept(request)
         what = f"a request with tool_choice {sent['tool_choice']!r}"
         what = what if wish.tools else "a request without tools"

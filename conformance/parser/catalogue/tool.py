@@ -100,8 +100,9 @@ RULES = (
         statement=(
             "adjust_request returns the request that it was given, whatever it sets of it; without "
             "tools, and with tool_choice none, no grammar is asked for; tools, tool_choice (none, "
-            "auto, required, or a tool's name) and parallel_tool_calls stay what the client sent; "
-            "only where a grammar is asked for may the choice become auto. A ValueError refuses a "
+            "auto, required, or a tool's name), parallel_tool_calls, and how the answer is sampled "
+            "(temperature, top_p, n, seed, max_completion_tokens) stay what the client sent; only "
+            "where a grammar is asked for may the choice become auto. A ValueError refuses a "
             "choice."
         ),
         evidence=SERVED,
