@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.parser.formats import LEAD, PROBE, SECOND, SIGNED, THINKING, Format, Unsaid
 from conformance.parser.messages import Call, Message
-from conformance.parser.tools import drawn_tools
+from conformance.parser.tools import UNTYPED, drawn_tools
 from conformance.settings import UsageError
 
 
@@ -106,6 +106,13 @@ _TYPED: Mapping[str, Mapping[str, Any]] = {
     "get_time": {"city": "null", "name": "1e3"},
 }
 
+#: Calls of :data:`UNTYPED` tools.
+_ODD = (
+    Call("get_hours", '{"hours": 3}'),
+    Call("get_hours", '{"hours": null, "remark": "x"}'),
+    Call("ping", "{}"),
+)
+
 #: Strings that a parser may take for something else.
 ALIKE = ("42", "-7", "3.5", "1e3", "007", "true", "False", "None", "{}", "[1]", '{"a": 1}')
 
@@ -163,7 +170,9 @@ class Drawing:
             for name, values in _TYPED.items()
             for arguments in (*({key: value} for key, value in values.items()), values)
         ]
-        return self.saying(*(Message(calls=(call,)) for call in (*calls, SIGNED)))
+        found = self.saying(*(Message(calls=(call,)) for call in (*calls, SIGNED)))
+        odd = (self._sample(Message(calls=(call,)), UNTYPED) for call in _ODD if self.free)
+        return [*found, *(sample for sample in odd if sample is not None)]
 
     def _knows_ours(self) -> bool:
         """Tell whether requests have the tools that they have without a profile."""

@@ -16,8 +16,8 @@ RULES = (
         title="The parser can be made for a request",
         statement=(
             "The target imports, derives from ToolParser, has extract_tool_calls, and is made "
-            "with (tokenizer, tools), tools being a list or None. Its methods take what vLLM calls "
-            "them with."
+            "with (tokenizer, tools), tools being a list or None, and a tool may have no "
+            "parameters. Its methods take what vLLM calls them with."
         ),
         evidence=SERVED,
         section="Loading",
