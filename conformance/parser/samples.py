@@ -76,6 +76,9 @@ REPAIRED = ("True", "class=", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "
 #: White space at the ends of a string is the string's.
 PADDED = "  x\n"
 
+#: The same without a new line, which formats with tags may have around each string.
+INDENTED = "  x "
+
 #: Characters of several tokens each, where tokens are pieces of words, beside one another; one
 #: that two make up, which some write as another one, and one that ends a line to ``splitlines``.
 IN_BYTES = "x😀😀e\u0301\u2028y"
@@ -170,6 +173,7 @@ class Drawing:
             for name, values in _TYPED.items()
             for arguments in (*({key: value} for key, value in values.items()), values)
         ]
+        calls.append(attrs.evolve(PROBE, arguments=json.dumps({"city": INDENTED})))
         found = self.saying(*(Message(calls=(call,)) for call in (*calls, SIGNED)))
         odd = (self._sample(Message(calls=(call,)), UNTYPED) for call in _ODD if self.free)
         return [*found, *(sample for sample in odd if sample is not None)]
