@@ -13,11 +13,12 @@ from conformance.checking import checks
 from conformance.findings import Finding, passed, unjudged
 from conformance.parser import samples
 from conformance.parser.adjusting import lost
-from conformance.parser.bench import WHOLE, Bench
+from conformance.parser.bench import WHOLE, Bench, NotMade
 from conformance.parser.formats import LEAD, PROBE
 from conformance.parser.messages import Message, apart, quoted, shortened
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
+from conformance.parser.tools import UNTYPED
 from conformance.parser.trial import Judged, Trial, of_each_answer
 from conformance.verdict import Verdict
 
@@ -38,8 +39,13 @@ NO_PLAIN = (
 @checks("TP-01")
 @checks("RP-01")
 def made(trial: Trial) -> Finding:
-    """Make an instance as this release does."""
-    trial.made()
+    """Make an instance as this release does, also for tools without a schema."""
+    bench = trial.made()
+    if bench.calls:
+        try:
+            attrs.evolve(bench, tools=UNTYPED).instance()
+        except NotMade as error:
+            raise NotMade(f"given tools of which one has no parameters: {error}") from error
     return passed(1, 1)
 
 

@@ -16,6 +16,7 @@ from conformance.parser import player
 from conformance.parser.adjusting import unheard
 from conformance.parser.answers import differing
 from conformance.parser.bench import WHOLE, Bench, Wish, guarded
+from conformance.parser.formats import LEAD, PROBE, SECOND
 from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import TOOL, base
 from conformance.parser.samples import Sample
@@ -41,15 +42,30 @@ def arguments(trial: Trial, _: Sample, bench: Bench, answer: Answer) -> Judged:
 
 
 @checks("TP-08", after=("TP-09", "TP-03"))
-@of_each_answer
-def order(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
+def order(trial: Trial) -> Finding:
     """Look whether each streamed call begins with its name, id and index."""
-    for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
-        if stumbles := bench.stream(answer, cuts).stumbles:
-            told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
-            scene = partial(bench.scene, "begins", answer, cuts)
-            return Judged(wrong=told, scene=scene)
-    return trial.right(bench.by_token(answer).said, lambda: bench.whole(answer))
+
+    def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
+        for how, cuts in (("token by token", range(1, len(answer))), ("in 1 delta", ())):
+            if stumbles := bench.stream(answer, cuts).stumbles:
+                told = f"{quoted(sample.text)} {how}: {stumbles[0]}"
+                scene = partial(bench.scene, "begins", answer, cuts)
+                return Judged(wrong=told, scene=scene)
+        return trial.right(bench.by_token(answer).said, lambda: bench.whole(answer))
+
+    return trial.search(judge, known=[*trial.first(), *_parted(trial)])
+
+
+def _parted(trial: Trial) -> Iterator[Sample]:
+    """Yield an answer with text between two calls, where the parser reads both of them."""
+    if trial.drawing is None or not trial.drawing.format.several:
+        return
+    calls = trial.drawing.saying(*(Message(calls=(call,)) for call in (PROBE, SECOND)))
+    if len({sample.text for sample in calls}) > 1:
+        both = attrs.evolve(calls[0], text=f" {LEAD}".join(each.text for each in calls), says=None)
+        bench, answer = trial.for_sample(both)
+        if len(bench.whole(answer).calls) == len(calls):
+            yield both
 
 
 @checks("TP-18", after=("TP-08",))
@@ -73,8 +89,11 @@ def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judge
     return trial.right(says, lambda: bench.whole(answer))
 
 
+#: How a client may want its answer to be sampled.
+SAMPLED = {"temperature": 0.5, "top_p": 0.5, "n": 2, "seed": 7, "max_completion_tokens": 20_000}
+
 #: What is the client's to say of a request.
-KEPT = ("tools", "tool_choice", "parallel_tool_calls")
+KEPT = ("tools", "tool_choice", "parallel_tool_calls", *SAMPLED)
 
 #: What becomes the client's error.
 REFUSALS = (ValueError, VLLMClientError)
@@ -99,6 +118,8 @@ def adjusted(trial: Trial) -> Finding:
     for wish in wishes:
         bench = bench.wishing(wish)
         request = bench.request(stream=True)
+        for each, value in SAMPLED.items():
+            setattr(request, each, value)
         sent = _kept(request)
         what = f"a request with tool_choice {sent['tool_choice']!r}"
         what = what if wish.tools else "a request without tools"

@@ -28,6 +28,9 @@ ENDS, MOST = 3, 100
 #: does not have, and one of half a character.
 MISTYPED = ("null", "5", '["x"]', '"x"', r'"\get"', r'"\ud83d"', r'{"x": "\y"}', r'{"x": "\ud83d"}')
 
+#: What no tool of a request is called, nor an argument of one, as models make them up.
+MADE_UP = "no_such_thing"
+
 #: What any model may say.
 PLAIN = "It rains. "
 
@@ -125,6 +128,9 @@ def malformed(trial: Trial) -> Finding:
 def _mistyped(texts: Iterable[str]) -> Iterator[str]:
     """Yield answers in which something else stands for a name, or for arguments."""
     for text in texts:
+        for part in (PROBE.name, *PROBE.value):
+            if part in text:
+                yield text.replace(part, MADE_UP)
         for part in (json.dumps(PROBE.name), PROBE.arguments):
             if text.count(part) == 1:
                 yield from (text.replace(part, other) for other in MISTYPED)

@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.parser.formats import LEAD, PROBE, SECOND, SIGNED, THINKING, Format, Unsaid
 from conformance.parser.messages import Call, Message
-from conformance.parser.tools import drawn_tools
+from conformance.parser.tools import UNTYPED, drawn_tools
 from conformance.settings import UsageError
 
 
@@ -76,8 +76,12 @@ REPAIRED = ("True", "class=", "None", "&lt;", ",}", ", ]", "\\u0022", '"name": "
 #: White space at the ends of a string is the string's.
 PADDED = "  x\n"
 
-#: Characters of several tokens each, where tokens are pieces of words, beside one another.
-IN_BYTES = "x😀😀y"
+#: The same without a new line, which formats with tags may have around each string.
+INDENTED = "  x "
+
+#: Characters of several tokens each, where tokens are pieces of words, beside one another; one
+#: that two make up, which some write as another one, and one that ends a line to ``splitlines``.
+IN_BYTES = "x😀😀e\u0301\u2028y"
 
 #: Text with code in it, as models write it.
 FENCED = "It is this:\n```python\nprint(1)\n```\nNothing else."
@@ -104,6 +108,13 @@ _TYPED: Mapping[str, Mapping[str, Any]] = {
     },
     "get_time": {"city": "null", "name": "1e3"},
 }
+
+#: Calls of :data:`UNTYPED` tools.
+_ODD = (
+    Call("get_hours", '{"hours": 3}'),
+    Call("get_hours", '{"hours": null, "remark": "x"}'),
+    Call("ping", "{}"),
+)
 
 #: Strings that a parser may take for something else.
 ALIKE = ("42", "-7", "3.5", "1e3", "007", "true", "False", "None", "{}", "[1]", '{"a": 1}')
@@ -162,7 +173,10 @@ class Drawing:
             for name, values in _TYPED.items()
             for arguments in (*({key: value} for key, value in values.items()), values)
         ]
-        return self.saying(*(Message(calls=(call,)) for call in (*calls, SIGNED)))
+        calls.append(attrs.evolve(PROBE, arguments=json.dumps({"city": INDENTED})))
+        found = self.saying(*(Message(calls=(call,)) for call in (*calls, SIGNED)))
+        odd = (self._sample(Message(calls=(call,)), UNTYPED) for call in _ODD if self.free)
+        return [*found, *(sample for sample in odd if sample is not None)]
 
     def _knows_ours(self) -> bool:
         """Tell whether requests have the tools that they have without a profile."""

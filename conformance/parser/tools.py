@@ -41,6 +41,20 @@ TOOLS = (
     tool("get_time", an_object({"city": _TEXT, "name": _TEXT})),
 )
 
+#: Tools whose arguments have no single type, as Pydantic writes what may be missing, and one that
+#: has no schema at all, as OpenAI's clients leave it out for a function without arguments.
+UNTYPED: tuple[dict[str, Any], ...] = (
+    tool(
+        "get_hours",
+        an_object(
+            {
+                "hours": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+                "remark": {"description": "any"},
+            }
+        ),
+    ),
+    {"type": "function", "function": {"name": "ping"}},
+)
 
 _SCALARS: tuple[Mapping[str, Any], ...] = (
     {"type": "string"},

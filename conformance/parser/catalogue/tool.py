@@ -16,8 +16,8 @@ RULES = (
         title="The parser can be made for a request",
         statement=(
             "The target imports, derives from ToolParser, has extract_tool_calls, and is made "
-            "with (tokenizer, tools), tools being a list or None. Its methods take what vLLM calls "
-            "them with."
+            "with (tokenizer, tools), tools being a list or None, and a tool may have no "
+            "parameters. Its methods take what vLLM calls them with."
         ),
         evidence=SERVED,
         section="Loading",
@@ -100,8 +100,9 @@ RULES = (
         statement=(
             "adjust_request returns the request that it was given, whatever it sets of it; without "
             "tools, and with tool_choice none, no grammar is asked for; tools, tool_choice (none, "
-            "auto, required, or a tool's name) and parallel_tool_calls stay what the client sent; "
-            "only where a grammar is asked for may the choice become auto. A ValueError refuses a "
+            "auto, required, or a tool's name), parallel_tool_calls, and how the answer is sampled "
+            "(temperature, top_p, n, seed, max_completion_tokens) stay what the client sent; only "
+            "where a grammar is asked for may the choice become auto. A ValueError refuses a "
             "choice."
         ),
         evidence=SERVED,
@@ -122,7 +123,7 @@ RULES = (
         statement=(
             "Where the model writes a value without its type, the type is that of the tool's "
             "schema: integers, numbers, booleans, null, objects and lists as such, and a string "
-            "stays one, also where it looks like a number."
+            "stays one, with the blanks at its ends, also where it looks like a number."
         ),
         section="Answers",
         sources=(
