@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, NoReturn
+from unicodedata import normalize
 
 import attrs
 
@@ -180,12 +181,20 @@ def quoted(text: str) -> str:
 
 def apart(one: Message, other: Message) -> tuple[str, str]:
     """Return two messages in a few words each, in which they can be told apart."""
-    if str(one) != str(other):
-        return str(one), str(other)
+    said, meant = str(one), str(other)
+    if said != meant:
+        # What is composed otherwise looks the same.
+        alike = normalize("NFC", said) == normalize("NFC", meant)
+        return (escaped(said), escaped(meant)) if alike else (said, meant)
     texts = one.whole, other.whole
     start = max(0, in_common(*texts) - QUOTED // 2)
     first, second = (f"... {text[start : start + QUOTED]} ..." for text in texts)
     return first, second
+
+
+def escaped(text: str) -> str:
+    """Return a text in ASCII."""
+    return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def shortened(text: str) -> str:

@@ -27,3 +27,10 @@ def test_arguments_that_only_python_reads_are_no_json() -> None:
     assert Call("f", '{"x": 1.5}').value == {"x": 1.5}
     for said in ("NaN", "Infinity", "-Infinity"):
         assert Call("f", f'{{"x": {said}}}').value == f'no JSON: {{"x": {said}}}'
+
+
+def test_what_looks_the_same_is_told_apart() -> None:
+    """A letter that is composed of two, and the same one as one, are written in ASCII."""
+    one, other = apart(Message(content="e\u0301"), Message(content="\u00e9"))
+
+    assert (one, other) == (r"content 'e\u0301'", r"content '\xe9'")
