@@ -14,6 +14,7 @@ import gc
 import importlib
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -320,6 +321,7 @@ class Trial(LogitsTrial):
         except OutOfTime:
             raise
         except Exception as error:  # noqa: BLE001 - whatever ends an engine
+            traceback.print_exception(error)  # in the log: the engine runs in this process
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__
