@@ -124,7 +124,7 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> object:
         elif likely := (found.get("likely") or {}).get(key):
             table.add(tomlkit.comment(LIKELY))
             table.add(tomlkit.comment(f"{key} = {inline(likely).as_string()}"))
-        elif known and known != [{}]:  # a table of arguments without any says nothing
+        elif known and (key, known) != ("arguments", [{}]):  # none says nothing
             table.add(tomlkit.comment(FOUND))
             table.add(key, values if isinstance(values, str | dict) else listed(values or ()))
         else:

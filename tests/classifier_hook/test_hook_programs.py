@@ -163,10 +163,11 @@ def _case(name: str) -> dict[str, Any]:
         "wait": 2,
         "turns": 3,
         "more": {"stop_reason": 7, "extra_fields": {"tags": ["x"]}},
+        "changes": {"index": 3},
     }
     _, *taken = inspect.signature(PLAYERS[name]).parameters
     found = {each: known[each] for each in taken}
-    more = found.pop("more", {})
+    more = {**found.pop("more", {}), **found.pop("changes", {})}
     return {**found, **more}
 
 
