@@ -40,7 +40,7 @@ COSTS = ROOT / "tests" / "seconds.json"
 KILLS, PASSES = "::test_dies_by_its_own_rule[", "::test_passes_everything["
 REFERENCES = f"{ROOT / 'reference_plugins'}/"
 PARTS = 300
-LONG = 1.5
+LONG = 1.2
 SAMPLE, EVERYTHING = "sample", "all"
 
 _DAY = 24 * 60 * 60
