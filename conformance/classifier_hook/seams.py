@@ -69,9 +69,8 @@ def doubts(bench: Bench) -> str | None:
     found = []
     # Not a failure: JSON that does not close is wrong only where the model has ended it.
     cut = {"finish_reason": "length"}
-    if (
-        text := next((each for each in bench.blocked if _passes(bench, each, cut)), None)
-    ) is not None:
+    text = next((each for each in bench.blocked if _passes(bench, each, cut)), None)
+    if text is not None:
         found.append(
             f"{shortened(text)} is let through where its finish_reason is 'length': is that meant? "
             "A client gets it with max_tokens"

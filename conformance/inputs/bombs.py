@@ -61,6 +61,9 @@ _PACKED: tuple[tuple[Callable[[bytes], bytes], Callable[[], bytes]], ...] = (
     (lzma.decompress, lambda: lzma.compress(bytes(PART)) * PARTS),
 )
 
+#: What reading and unpacking raise for what is not written or packed so.
+UNREADABLE = (ValueError, EOFError, OSError, zlib.error, lzma.LZMAError)
+
 #: How bytes stand in a text: what reads it, and what writes it.
 _WRITTEN: tuple[tuple[Callable[[str], bytes], Callable[[bytes], str]], ...] = (
     (
@@ -80,7 +83,7 @@ def packed(text: str) -> str | None:
     """Return a text that unpacks to gigabytes as this one does to little, or None."""
     for read, write in _WRITTEN:
         for unpack, make in _PACKED:
-            with suppress(ValueError, EOFError, OSError, zlib.error, lzma.LZMAError):
+            with suppress(*UNREADABLE):
                 if unpack(read(text)):
                     return write(make())
     return None

@@ -27,18 +27,23 @@ class Errand:
 
     generation: str
     model: str
-    data: tuple[Any, ...]
+    asked: tuple[tuple[str, Any], ...]  #: the request id and the data of each request
     what: str = f"{__name__}:in_turn"
 
 
 def in_turn(plugin: type[Any], errand: Errand) -> list[Any]:
-    """Return the prompts of one request after the other, each of a new instance."""
+    """Return the prompts of one request after the other, each of a new instance.
+
+    What raises has None: other rules are about that.
+    """
     bench = Bench.open(plugin, errand.generation, errand.model, 0)
-    found = []
-    for data in errand.data:
-        made = bench.make()
-        given = made.pre_process(prompt=parsed(made, bench, data), request_id="id-0")
-        found.append(plain(given))
+    found: list[Any] = []
+    for request_id, data in errand.asked:
+        made, given = bench.make(), None
+        with suppress(Exception):
+            prompt = parsed(made, bench, data)
+            given = plain(made.pre_process(prompt=prompt, request_id=request_id))
+        found.append(given)
     return found
 
 
@@ -54,10 +59,13 @@ def outliving(trial: Trial) -> Finding | None:
     first, *others = bench.stock.valid[: bench.stock.given]
     model = str(bench.around.config.model_config.model)
     for other in (*others, first):
-        errand = Errand(bench.generation, model, (first, other, first))
+        asked = tuple(("id-0", data) for data in (first, other, first))
+        errand = Errand(bench.generation, model, asked)
         try:
             one, two = (trial.untouched.run(errand) for _ in range(2))
         except Ended:
+            return None
+        if any(given is None for given in (*one, *two)):
             return None
         if difference(one, two) is None and (what := difference(one[2], one[0])):
             return failed(
@@ -68,35 +76,11 @@ def outliving(trial: Trial) -> Finding | None:
     return None
 
 
-@attrs.frozen
-class Ordered:
-    """Have prompts made of data one after the other, in a process like that of an errand."""
-
-    generation: str
-    model: str
-    data: tuple[Any, ...]
-    backwards: bool
-    what: str = f"{__name__}:ordered"
-
-
-def ordered(plugin: type[Any], errand: Ordered) -> list[Any]:
-    """Return the prompts of data, each of a new instance; None where it raises."""
-    bench = Bench.open(plugin, errand.generation, errand.model, 0)
-    found: list[Any] = [None] * len(errand.data)
-    numbers = range(len(errand.data))
-    for number in reversed(numbers) if errand.backwards else numbers:
-        made = bench.make()
-        with suppress(Exception):  # other rules are about that
-            prompt = parsed(made, bench, errand.data[number])
-            found[number] = plain(made.pre_process(prompt=prompt, request_id=f"id-{number}"))
-    return found
-
-
 def remembered(trial: Trial) -> Finding | None:
     """Return that one request gets the prompts of another that differs in little.
 
-    What a module or a class remembers, histories of new instances do not show: whoever came first
-    in this process has decided.  So the same data come in both orders, in a process each.
+    Histories of new instances do not show what a module or a class remembers: it was filled by the
+    first request of this process.  So the same data are served in both orders, in a process each.
     """
     bench = trial.bench
     if trial.untouched is None:
@@ -107,15 +91,17 @@ def remembered(trial: Trial) -> Finding | None:
             pairs.setdefault(kind, pair)
     data = tuple(each for pair in islice(pairs.values(), PAIRS) for each in pair)
     model = str(bench.around.config.model_config.model)
-    errands = [Ordered(bench.generation, model, data, backwards) for backwards in (False, True)]
+    asked = tuple((f"id-{number}", each) for number, each in enumerate(data))
+    errands = [Errand(bench.generation, model, order) for order in (asked, asked[::-1])]
     try:
-        forwards, backwards = map(trial.untouched.run, errands)
+        forwards, turned = map(trial.untouched.run, errands)
+        backwards = turned[::-1]
         numbers = [n for n in range(len(data)) if _others(forwards[n], backwards[n])]
         # What is left to chance is another rule's.
         again = [trial.untouched.run(errand) for errand in errands] if numbers else []
     except Ended:
         return None
-    if not numbers or difference(again, [forwards, backwards]) is not None:
+    if not numbers or difference(again, [forwards, turned]) is not None:
         return None
     number = numbers[0]
     # The second of a pair comes after the first where all go forwards.

@@ -9,6 +9,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -57,6 +58,20 @@ def resolved(target: Target) -> Target:
     return attrs.evolve(target, module=module, qualname=qualname)
 
 
+@contextmanager
+def without_byte_code() -> Iterator[None]:
+    """Leave nothing beside the modules that are imported meanwhile.
+
+    Byte code would also outlive a change that keeps the size of the file, within the second that
+    file systems tell apart.
+    """
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
 def load_module(target: Target) -> ModuleType:
     """Import the module of a target.
 
@@ -68,11 +83,9 @@ def load_module(target: Target) -> ModuleType:
     """
     if target.root and target.root not in sys.path:
         sys.path.insert(0, target.root)
-    # Nothing is left beside the plugin.  Byte code would also outlive a change that keeps the
-    # size of the file, within the second that file systems tell apart.
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        return importlib.import_module(target.module)
+        with without_byte_code():
+            return importlib.import_module(target.module)
     except ModuleNotFoundError as error:
         if error.name and (target.module + ".").startswith(error.name + "."):
             hint = ""
@@ -86,8 +99,6 @@ def load_module(target: Target) -> ModuleType:
         raise failure(target, _one_line(target, error), error) from error
     except (Exception, SystemExit) as error:
         raise failure(target, _one_line(target, error), error) from error
-    finally:
-        sys.dont_write_bytecode = before
 
 
 def failure(target: Target, sentence: str, error: BaseException) -> LoadFailure:

@@ -15,7 +15,7 @@ from conformance.watching.raised import said
 
 
 def tightened(limits: object) -> Any:  # noqa: ANN401 - limits of any kind
-    """Return limits that hardly anything keeps, or None where nobody can tell how."""
+    """Return limits whose maxima are all next to zero, or None where they have none."""
     # One instead of none: some take 0 for no limit at all.
     small = {name: 1 if isinstance(value, int) else 1e-9 for name, value in numbers(limits)}
     return replaced(limits, small) if small else None

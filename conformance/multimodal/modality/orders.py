@@ -20,6 +20,7 @@ from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.neighbours import near
 from conformance.multimodal.modality.served import Served
 from conformance.multimodal.modality.stock import Sample, kin
+from conformance.plugin.loader import without_byte_code
 
 
 def turned(bench: Bench) -> Finding | None:
@@ -69,14 +70,12 @@ def _anew(cls: type[Any]) -> type[Any] | None:
     if spec is None or spec.loader is None:
         return None
     fresh = importlib.util.module_from_spec(spec)
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is left beside it
     try:
-        spec.loader.exec_module(fresh)
+        with without_byte_code():
+            spec.loader.exec_module(fresh)
         found: Any = fresh
         for part in cls.__qualname__.split("."):
             found = getattr(found, part)
     except Exception:  # noqa: BLE001 - it may register what can be registered once
         return None
-    finally:
-        sys.dont_write_bytecode = before
     return found if isinstance(found, type) else None

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
+from itertools import islice
 from typing import Any
 
 import attrs
 
 from conformance.inputs import places
+from conformance.inputs.bombs import UNREADABLE
 from conformance.multimodal.measuring import MEBIBYTE
 from conformance.multimodal.modality.stock import Sample
 
@@ -64,13 +66,11 @@ def bombs(samples: Sequence[Sample]) -> tuple[Sample, ...]:
 
 def _of(sample: Sample) -> Iterator[tuple[tuple[str, bool], Sample]]:
     made = sample.make()
-    for number, (place, value) in enumerate(places.places(made)):
-        content = _decoded(value) if isinstance(value, str) else value
-        if number == PLACES or not isinstance(content, bytes):
+    for place, value in islice(places.places(made), PLACES):
+        if not isinstance(value, str | bytes):
             continue
         for packing in PACKINGS:
-            inner = _unpacked(packing, content) if content.startswith(packing.magic) else None
-            if inner is not None:
+            if (inner := _unpacked(packing, value)) is not None:
                 written = isinstance(value, str)
                 yield (
                     (packing.name, written),
@@ -97,15 +97,10 @@ def _packed(packing: Packing, inner: bytes) -> bytes:
     return b"".join([*parts, compressor.flush()])
 
 
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-
-
-def _unpacked(packing: Packing, content: bytes) -> bytes | None:
-    try:
-        return packing.unpack(content)
-    except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError):
-        return None
+def _unpacked(packing: Packing, value: str | bytes) -> bytes | None:
+    """Return what is packed in bytes, or in base64 of them; None where nothing is."""
+    with suppress(*UNREADABLE):
+        content = base64.b64decode(value, validate=True) if isinstance(value, str) else value
+        if content.startswith(packing.magic):
+            return packing.unpack(content)
+    return None

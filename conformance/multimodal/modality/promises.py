@@ -21,6 +21,7 @@ import attrs
 from hypothesis import strategies as st
 
 from conformance.multimodal.modality.stock import Sample
+from conformance.plugin.loader import without_byte_code
 from conformance.rules import nearest
 from conformance.search import examples
 from conformance.settings import UsageError
@@ -138,7 +139,8 @@ def loaded_from(path: Path) -> object:
     module = importlib.util.module_from_spec(spec)
     # Where its classes are pickled, they are looked for by the module's name.
     sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
+    with without_byte_code():
+        spec.loader.exec_module(module)
     return module
 
 

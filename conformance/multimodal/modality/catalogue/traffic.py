@@ -29,7 +29,7 @@ RULES = section(
         ),
         sources=(ALONE, _ONE, changes(FRONT)),
         hint=(
-            "Look for attributes that a call changes and nobody resets, and for caches whose key "
+            "Look for attributes that a call changes and no call resets, and for caches whose key "
             "leaves something out."
         ),
         resembles=("vllm-project/vllm#51827",),
