@@ -122,6 +122,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"tests: {chosen.said}"
 
 
+# last, so that syrupy has seen every test: the snapshots of what is not run are not unused
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run what is fast first, then engines, then servers; long ones among them first."""
     out = sampling.left_out(items, config.stash[CHOICE])

@@ -182,6 +182,17 @@ def test_a_sample_names_its_tests(tmp_path: Path, workers: str) -> None:
     assert all(name.startswith("tests/test_leaks.py::test_") for name in names)
 
 
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_snapshots_of_what_is_not_taken_are_not_unused(workers: str) -> None:
+    """Unused snapshots end a run that passed with status 1."""
+    asked = [sys.executable, "-m", "pytest", "tests/test_failure.py", "--tests", "1/3"]
+    asked += ["-n", workers]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+    assert "unused" not in done.stdout
+
+
 def test_seconds_are_kept(costs: Path, tmp_path: Path) -> None:
     """Beside those that were kept before, but for tests that take no time."""
     costs.write_text('{"tests/a/test_b.py::old[x]": 1.0, "tests/a/test_b.py::quicker": 3.0}')
