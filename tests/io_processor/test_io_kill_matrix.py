@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from support import DEFECTIVE_IO, certify, gallery, of_configurations
+from support import DEFECTIVE_IO, caught, certify, gallery, of_configurations
 
 from conformance.generations import named
 from conformance.rules import Evidence
@@ -38,8 +38,7 @@ def _parameter(specimen: Specimen) -> object:
 def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path) -> None:
     """A defective plugin fails by its rule's id, and a history that shows it is short."""
     assert specimen.rule is not None
-    rule, evidence = specimen.rule, (specimen.evidence,)
-    result = certify(zygote, specimen, tmp_path, rules={rule}, evidence=evidence)[rule]
+    result = caught(zygote, specimen, tmp_path)
 
     assert result.verdict is Verdict.FAIL, result.message
     assert result.message
