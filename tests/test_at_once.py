@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.commands.certify import _closing
+from conformance.rules import Evidence
 from conformance.running.runner import Certification
 from conformance.running.trials import Check
 from conformance.running.validation import AT_ONCE, affordable
@@ -156,3 +157,32 @@ def test_the_last_line_tells_how_long_the_run_took() -> None:
     runs = [{"seed": 1, "budget": "quick", "seconds": seconds} for seconds in (6.2, 12.94, 9.0)]
 
     assert _closing(runs) == "seed 1, budget quick, 12.9 s"
+
+
+def test_what_does_not_load_any_more_is_not_opened_in_advance(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Another plugin's end opens the next trial, which has nothing to say where it cannot load."""
+    for name in ("good", "bad"):
+        (tmp_path / f"{name}.py").write_text(GOOD)
+    settings = Settings(
+        targets=tuple(f"{tmp_path / name}.py:Good" for name in ("bad", "good")),
+        budget=Budget.QUICK,
+        report=tmp_path / "report",
+    )
+    with Certification(settings, zygote=zygote) as certification:
+        bad, good = certification.load()
+        (tmp_path / "bad.py").write_text("import no_such_package\n")
+        first, last = (Check(bad, rule, Evidence.SIMULATOR) for rule in ("LB-01", "LB-02"))
+        between = Check(good, "LB-01", Evidence.SIMULATOR)
+        certification.select([first, between, last])
+        found = [certification.run(check) for check in (first, between, last)]
+
+    assert [each.verdict for each in found] == [
+        Verdict.NOT_VERIFIED,
+        Verdict.PASS,
+        Verdict.NOT_VERIFIED,
+    ]
+    assert found[0].cause is not None
+    assert "no_such_package" in found[0].cause.says
+    assert found[2].waits_for == ("LB-01",)

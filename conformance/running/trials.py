@@ -142,7 +142,7 @@ class Trials:
         pending = list(pending)
         for check in pending:
             key = (check.plugin.target, evidence)
-            over = key in self.ended or key in self.slow
+            over = key in self.ended or key in self.slow or check.plugin.target in self.unloaded
             if check.evidence is evidence and not over and not check.plugin.broken:
                 rules = [each.rule for each in pending if each.key == check.key]
                 self.job(check.plugin, evidence, rules)
@@ -177,6 +177,8 @@ class Trials:
     def ask_context(self, job: Job, plugin: Plugin) -> None:
         """Keep what a trial says of its surroundings, for the plugin's certificate."""
         told = job.ask("context", limit=60)
+        if isinstance(told, Exception):  # it could not be opened, and nothing else was asked of it
+            return
         known = self.contexts.setdefault(plugin.target, {})
         known |= {name: value for name, value in told.items() if value is not None}
 
