@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 
+SLEEP = 0.005
+
+
 async def _works() -> None:
     sum(range(1000))
 
 
 async def _sleeps() -> None:
-    time.sleep(0.001)  # noqa: ASYNC251 - that is the fault
+    time.sleep(SLEEP)  # noqa: ASYNC251 - that is the fault
 
 
 @pytest.mark.parametrize(("hook", "waits"), [(_works, False), (_sleeps, True)])
@@ -99,7 +102,8 @@ def test_tasks_of_a_call_are_timed_as_the_call_itself(
     call: Call = run(one(_Hook(made), None, 5.0), 10.0)
 
     assert call.good
-    assert call.waited >= 0.001
+    # A part of it may be counted as held up by others, who were in turn when it was over.
+    assert call.waited >= SLEEP / 2
 
 
 def test_tasks_of_others_are_not_the_call_s() -> None:
