@@ -18,6 +18,7 @@ import click
 from conformance import __version__
 from conformance.commands.options import EPILOG
 from conformance.generations import all_generations, find_rule
+from conformance.rules import nearest
 from conformance.settings import UsageError
 from conformance.verdict import ExitStatus
 
@@ -39,6 +40,10 @@ COMMANDS = {
 }
 
 
+#: Letters of the longest first sentence of a command.
+_LONGEST = 120
+
+
 class _Group(click.Group):
     """A group that imports a command when it is asked for: the sooner one begins, the better.
 
@@ -54,6 +59,25 @@ class _Group(click.Group):
         module = importlib.import_module(f"conformance.commands.{COMMANDS[cmd_name]}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        wrong = not name.startswith("-") and self.get_command(ctx, name) is None
+        if wrong and not ctx.resilient_parsing:
+            # click looks for a likely name only among commands that are imported.
+            likely = nearest(name, self.list_commands(ctx)) or " --help lists them."
+            raise UsageError(f"there is no command {name!r}.{likely}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their first sentence: click would cut it off."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, found.get_short_help_str(_LONGEST)) for name, found in commands if found]
+            )
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's own signature
         kwargs["standalone_mode"] = False

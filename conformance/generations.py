@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -82,9 +83,11 @@ def find_rule(rule_id: str) -> tuple[Generation, Rule]:
     """
     latter_first = reversed(all_generations())
     known = {rule.id: (g, rule) for g in latter_first for rule in (*g.rules, *g.host_rules)}
-    if rule_id.upper() not in known:
-        raise UsageError(f"there is no rule {rule_id!r}." + nearest(rule_id.upper(), known))
-    return known[rule_id.upper()]
+    asked = rule_id.upper()
+    if asked not in known:
+        likely = re.sub(r"^([A-Z]+)-?(\d)$", r"\1-0\2", asked)  # LB-5, which is like LB-45 as well
+        raise UsageError(f"there is no rule {rule_id!r}." + nearest(likely, known))
+    return known[asked]
 
 
 @cache

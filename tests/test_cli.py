@@ -181,7 +181,8 @@ def test_reports_are_shown_again(reports: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("rulez", "No such command 'rulez'. Did you mean 'rules'?"),
+        ("rulez", "there is no command 'rulez'. Did you mean 'rules'?"),
+        ("certifi x.py", "there is no command 'certifi'. Did you mean 'certify'?"),
         ("certify", "Missing argument 'TARGET...'."),
         ("certify x.py --bugdet deep", "No such option '--bugdet'. (Did you mean one of:"),
         ("certify x.py --budget fast", "Invalid value for '--budget': 'fast' is not one of"),

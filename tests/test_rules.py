@@ -113,10 +113,13 @@ def test_rules_are_found_in_any_case() -> None:
     assert (generation.name, rule.id) == ("logits/batch", "LB-06")
 
 
-def test_an_unknown_rule_is_told() -> None:
+@pytest.mark.parametrize(
+    ("asked", "meant"), [("LB06", "LB-06"), ("LB-5", "LB-05"), ("mm7", "MM-07")]
+)
+def test_an_unknown_rule_is_told(asked: str, meant: str) -> None:
     """A misspelt rule id is refused with the nearest one."""
-    with pytest.raises(UsageError, match=r"there is no rule 'LB06'\. Did you mean 'LB-06'\?"):
-        find_rule("LB06")
+    with pytest.raises(UsageError, match=rf"there is no rule '{asked}'\. Did you mean '{meant}'\?"):
+        find_rule(asked)
 
 
 def test_only_likely_words_are_offered() -> None:
