@@ -17,6 +17,7 @@ from conformance.coverage.statements import (
     Way,
     bodies,
     first_line,
+    functions_around,
     statements,
     ways,
 )
@@ -184,7 +185,7 @@ def _blocks(tree: ast.AST, text: Sequence[str]) -> Iterator[int]:
 
 def _untaken(node: ast.stmt, arm: Arm, tree: ast.AST) -> Gap:
     """Return what is to be said of a way that was never gone."""
-    within = _function_of(arm.first, tree)
+    within = next(iter(functions_around(arm.first, tree)), tree)
     decided = _decided(node, "orelse", within)
     match node, arm.way:
         case ast.While(test=test), Way.EMPTY:
@@ -197,16 +198,6 @@ def _untaken(node: ast.stmt, arm: Arm, tree: ast.AST) -> Gap:
         case _:
             says = _why(node, "orelse")
     return Gap((first_line(node),), says, decided, way=True)
-
-
-def _function_of(line: int, tree: ast.AST) -> ast.AST:
-    """Return the innermost function that a line is in, or the file."""
-    holding = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, FUNCTIONS) and node.lineno <= line <= (node.end_lineno or line)
-    ]
-    return max(holding, key=lambda node: node.lineno, default=tree)
 
 
 def _coded(code: CodeType) -> Iterator[int]:
