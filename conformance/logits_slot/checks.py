@@ -25,7 +25,7 @@ from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import label, switched_on
 from conformance.logits.rows import alike, differing, same
 from conformance.logits.trial import Trial
-from conformance.logits_slot.bench import Alone, Bench, Watched, together
+from conformance.logits_slot.bench import Alone, Bench, Watched, one_row_each, together
 from conformance.logits_slot.host import request_states
 from conformance.logits_slot.parameters import rows_alone
 from conformance.verdict import Verdict
@@ -128,20 +128,11 @@ def _without(instance: Watched) -> None:
 def _apply_to_all(instance: Watched) -> None:
     count = instance.states.max_num_reqs
     slots = torch.arange(count, dtype=torch.int32)
+    logits = torch.zeros(count, instance.states.vocab_size, dtype=torch.float32)
+    ends, newest = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int32)
     with torch.inference_mode():
         instance.apply_staged_writes()
-        instance.apply(
-            torch.zeros(count, instance.states.vocab_size, dtype=torch.float32),
-            LogitsContext(
-                expanded_idx_mapping=slots,
-                idx_mapping=slots,
-                idx_mapping_np=np.arange(count, dtype=np.int32),
-                expanded_local_pos=torch.zeros(count, dtype=torch.int32),
-                input_ids=torch.zeros(count, dtype=torch.int32),
-                pos=torch.zeros(count, dtype=torch.int64),
-                seq_lens_upper_bound_np=np.ones(count, dtype=np.int32),
-            ),
-        )
+        instance.apply(logits, one_row_each(slots, ends, newest))
 
 
 def agrees_with_itself(trial: Trial) -> Finding:
