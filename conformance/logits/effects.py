@@ -10,11 +10,11 @@ import torch
 from vllm.exceptions import VLLMValidationError
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.inputs.words import Words
 from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.findings import label, may_act, unknown_tokens, unreached
+from conformance.logits.findings import may_act, unknown_tokens, unreached
 from conformance.logits.keywords import admissible, sampling_params
 from conformance.logits.played import Kind
 from conformance.logits.processes import served

@@ -23,9 +23,9 @@ import torch
 from vllm.sampling_params import SamplingParams
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
-from conformance.logits.findings import label, may_act, switched_on
+from conformance.logits.findings import may_act, switched_on
 from conformance.logits.keywords import admissible, sampling_params
 from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone, differing, same
@@ -201,7 +201,7 @@ def needs_no_instance(trial: Trial) -> Finding:
         again: dict[Choice, Rows] = trial.untouched.run(asking(trial, "unasked"))
         if not apart(unasked[choice], again[choice]):
             return failed(
-                f"{choice[0]}[{choice[1]}]: where validate_params was not called, as in the "
+                f"{label(choice)}: where validate_params was not called, as in the "
                 f"engine's own process, {what}"
             )
     return Finding(Verdict.PASS, len(admitted.answers), len(admitted.answers))
@@ -265,7 +265,7 @@ def same_on_every_rank(trial: Trial) -> Finding:
                     if trial.once(trial.contract.checks[alone]).verdict is Verdict.FAIL:
                         return unjudged(must_wait([alone]), examples)
                     where = "what requests before it left behind changes its row: without them"
-            return failed(f"{choice[0]}[{choice[1]}]: {where}, {what}", examples)
+            return failed(f"{label(choice)}: {where}, {what}", examples)
         if choice in counted:
             steps = [] if isinstance(rows, str) else list(enumerate(rows))
             examples += max(len(steps), 1)

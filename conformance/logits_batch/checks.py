@@ -14,9 +14,9 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.findings import label, switched_on
+from conformance.logits.findings import switched_on
 from conformance.logits.rows import dethroned
 from conformance.logits.trial import Trial
 from conformance.logits_batch.bench import Bench

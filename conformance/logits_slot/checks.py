@@ -18,11 +18,11 @@ from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProces
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.inputs.history import MOST_DRAFTS, Choice
+from conformance.inputs.history import MOST_DRAFTS, Choice, label
 from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
-from conformance.logits.findings import label, switched_on
+from conformance.logits.findings import switched_on
 from conformance.logits.rows import alike, differing, same
 from conformance.logits.trial import Trial
 from conformance.logits_slot.bench import Alone, Bench, Watched, one_row_each, together
