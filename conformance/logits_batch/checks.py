@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
 from conformance.inputs.history import Choice, label
@@ -19,7 +18,7 @@ from conformance.logits.calls import PluginRaised, call
 from conformance.logits.findings import switched_on
 from conformance.logits.rows import dethroned
 from conformance.logits.trial import Trial
-from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.bench import Bench, all_leave
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching.interruption import limited
@@ -75,7 +74,7 @@ def claim_is_stable(trial: Trial) -> Finding:
                 claims.append((f"with a request {label(choice)}", instance.is_argmax_invariant()))
                 instance.apply(bench.table[:1].clone())
                 claims.append(("after apply", instance.is_argmax_invariant()))
-            instance.update_state(BatchUpdate(0, [0], [], []))
+            instance.update_state(all_leave(1))
             claims.append(("after its requests finished", instance.is_argmax_invariant()))
     _, first = claims[0]
     for where, claim in claims:
