@@ -363,22 +363,18 @@ def _copied(value: object) -> object:
 def extents(value: object) -> Iterator[int]:
     """Yield the integers within a value of a profile, and how long its lists are."""
     yield from integers(value)
-    if isinstance(value, list | tuple):
-        yield len(value)
-    if isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from extents(item) if isinstance(item, dict | list | tuple) else ()
+    yield from (len(each) for each in _parts(value) if isinstance(each, list | tuple))
 
 
 def integers(value: object) -> Iterator[int]:
     """Yield the integers within a value of a profile."""
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from integers(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from integers(item)
+    whole = (each for each in _parts(value) if isinstance(each, int))
+    return (each for each in whole if not isinstance(each, bool))
+
+
+def _parts(value: object) -> Iterator[object]:
+    """Yield a value of a profile, and all that its tables and lists hold."""
+    yield value
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _parts(each)
