@@ -60,6 +60,10 @@ class Errand:
     rows_alone: RowsAlone
     generators: int = 0  #: seed of the generators that all share, where that is what it is about
 
+    def bench_of(self, plugin: type[Any]) -> Stock:
+        """Make what a plugin is tried on."""
+        return self.bench(plugin, self.model, self.parameters, self.seed, self.waits)
+
 
 @attrs.frozen
 class Admitted:
@@ -121,8 +125,7 @@ def _imported_again(plugin: type[Any]) -> type[Any]:
 
 def _unasked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows where ``validate_params`` has never been called."""
-    bench = errand.bench(plugin, errand.model, errand.parameters, errand.seed, errand.waits)
-    return rows_of(bench, errand.rows_alone)
+    return rows_of(errand.bench_of(plugin), errand.rows_alone)
 
 
 def _asked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
@@ -133,7 +136,7 @@ def _asked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
 
 def _serve(plugin: type[Any], errand: Errand) -> list[serving.Served]:
     """Serve each request that opts in, and see what is other than it was."""
-    bench = errand.bench(plugin, errand.model, errand.parameters, errand.seed, errand.waits)
+    bench = errand.bench_of(plugin)
     told: list[serving.Served] = []
     for choice in switched_on(bench):
         with serving.watched(told, errand.generators):
