@@ -76,11 +76,12 @@ def takes_views(trial: Trial) -> Finding:
     choices = list(bench.parameters)
     with limited():
         plain = _acting(bench, bench.new, choices)
-        padded = _rows(bench, bench.new(), choices, _padded, _count(plain))
     if isinstance(plain, PluginRaised):
         if not minds_inference_mode(bench):
             raise plain  # not about how logits are handed over
         return failed(f"under torch.inference_mode, in which engines run, {plain}")
+    with limited():
+        padded = _rows(bench, bench.new(), choices, _padded, len(plain))
     what = f"for logits that are a view (stride ({bench.vocabulary + PADDING}, 1))"
     if isinstance(padded, PluginRaised):
         return failed(f"{what} {padded}")
@@ -167,10 +168,6 @@ def _acting(
     if isinstance(rows, PluginRaised) or _acted(bench, choices, rows):
         return rows
     return _rows(bench, new(), choices, steps=bench.behind(MORE_STEPS, *choices))
-
-
-def _count(rows: list[torch.Tensor] | PluginRaised) -> int | None:
-    return None if isinstance(rows, PluginRaised) else len(rows)
 
 
 def _rows(
