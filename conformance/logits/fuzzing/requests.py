@@ -6,7 +6,7 @@ from typing import Any
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.logits import reasons
-from conformance.logits.cases import history_case
+from conformance.logits.cases import history_case, validation
 from conformance.logits.fuzzing import carriers
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.serving import Outcome, Stage, histories
@@ -120,9 +120,7 @@ def _of_admission(
     trial: Trial, outcome: Outcome, expect: dict[str, Any], *, hangs: bool
 ) -> dict[str, Any]:
     """Return the counterexample of a request that does not get past ``validate_params``."""
-    made = {"do": "params", "name": "params", "of": "", "keywords": encoded(outcome.keywords)}
-    asked = {"do": "validate", "params": "params"}
-    calls = {"calls": [made, asked], "expect": expect, "hangs": hangs}
+    calls = {"calls": validation(outcome.keywords), "expect": expect, "hangs": hangs}
     return {**calls, **_facts(trial, outcome)}
 
 
