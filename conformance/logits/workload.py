@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from vllm.sampling_params import SamplingParams
 
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits.keywords import admitted, sampling_params
 from conformance.logits.requests import Stock
 
@@ -51,7 +51,7 @@ class Job:
     @property
     def label(self) -> str:
         """The name of its parameters in a profile, for example ``on[0]``."""
-        return f"{self.choice[0]}[{self.choice[1]}]"
+        return label(self.choice)
 
     def params(self) -> SamplingParams:
         """Return fresh engine parameters."""
