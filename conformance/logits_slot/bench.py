@@ -291,6 +291,21 @@ class Alone:
             states.total_len.gpu[self.slot] = length + 1
 
 
+def all_join(
+    instance: Watched, bench: Bench, choices: Sequence[Choice], outputs: Sequence[int] = ()
+) -> list[Alone]:
+    """Add a request for each choice to an instance, with such outputs, and return them."""
+    requests = [
+        Alone(instance, bench.params(choice), bench.prompt, [*outputs], name=f"r{number}")
+        for number, choice in enumerate(choices)
+    ]
+    for request in requests:
+        request.join()
+    with torch.inference_mode():
+        instance.states.apply_staged_writes()
+    return requests
+
+
 def _bounds(ctx: LogitsContext) -> dict[str, list[int]]:
     """Return the bounds of lengths, where they are more than what the rows tell."""
     ends = dict(zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True))

@@ -12,9 +12,9 @@ from conformance.findings import Finding
 from conformance.logits import costs, memory
 from conformance.logits.costs import Batch
 from conformance.logits_slot.bench import (
-    Alone,
     Bench,
     Watched,
+    all_join,
     context,
     one_row_each,
     together,
@@ -31,19 +31,7 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
 
     """
     instance = bench.new(max(costs.SIZES), vocabulary=batch.vocabulary, trusted=True)
-    requests = [
-        Alone(
-            instance,
-            bench.params(batch.choice(row)),
-            bench.prompt,
-            name=f"request {row}",
-        )
-        for row in range(batch.requests)
-    ]
-    for request in requests:
-        request.join()
-    with torch.inference_mode():
-        instance.states.apply_staged_writes()
+    requests = all_join(instance, bench, [batch.choice(row) for row in range(batch.requests)])
     logits = batch.logits(bench)
     for step in range(batch.history + costs.WARM_UP):
         result = together(requests, logits)
