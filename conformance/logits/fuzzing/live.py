@@ -60,7 +60,7 @@ def in_engine(
         try:
             for order in orders if harmful else orders[:1]:
                 answers += _among(engine, neighbours, outcome, order)
-            after = _together(engine, neighbours)
+            after = workload.answers(engine, neighbours)
         except OutOfTime:
             raise
         except Exception as error:  # noqa: BLE001 - whatever ends an engine
@@ -86,10 +86,6 @@ def _jobs(bench: Stock) -> list[Job]:
     except Exception:  # noqa: BLE001 - it refuses what is drawn at random
         return [first, last]
     return [first, last, third]
-
-
-def _together(engine: OfflineEngine, jobs: Sequence[Job]) -> list[tuple[int, ...]]:
-    return engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])
 
 
 def _orders(count: int) -> list[tuple[int | None, ...]]:
