@@ -51,6 +51,17 @@ def loads(trial: Trial, loader: Callable[[list[str]], list[type]]) -> Finding:
     return Finding(Verdict.PASS, 1, 1)
 
 
+def constructs(trial: Trial, make: Callable[[], object]) -> Finding:
+    """Instances are made more than once, and share nothing."""
+    for count in ("first", "second", "third"):
+        try:
+            with limited():
+                make()
+        except PluginRaised as error:
+            return failed(f"making the {count} instance: {error}")
+    return trial.sharing()
+
+
 def acts(trial: Trial) -> Finding:
     """Each declared ``on`` changes a row somewhere."""
     examples = trial.examples()

@@ -8,13 +8,15 @@ and returns a :class:`Finding`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
 
 from conformance.findings import Finding, failed, passed
 from conformance.inputs.history import Choice, label
-from conformance.logits.calls import PluginRaised, call
+from conformance.logits import effects
+from conformance.logits.calls import call
 from conformance.logits.findings import switched_on
 from conformance.logits.rows import dethroned
 from conformance.logits.trial import Trial
@@ -26,13 +28,8 @@ from conformance.watching.interruption import limited
 
 def constructs(trial: Trial) -> Finding:
     """LB-02: three positional arguments, more than once, and nothing shared."""
-    for count in ("first", "second", "third"):
-        try:
-            with limited():
-                call("__init__(vllm_config, device, is_pin_memory)", trial.bench.construct)
-        except PluginRaised as error:
-            return failed(f"making the {count} instance: {error}")
-    return trial.sharing()
+    made = partial(call, "__init__(vllm_config, device, is_pin_memory)", trial.bench.construct)
+    return effects.constructs(trial, made)
 
 
 def claim_is_true(trial: Trial) -> Finding:

@@ -19,7 +19,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import MOST_DRAFTS, Choice, label
-from conformance.logits import reasons
+from conformance.logits import effects, reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import switched_on
@@ -41,14 +41,12 @@ MOST_REQUESTS = 256
 def constructs(trial: Trial) -> Finding:
     """LS-02: two positional arguments, more than once, and nothing shared."""
     bench: Bench = trial.bench
-    for count in ("first", "second", "third"):
-        try:
-            with limited():
-                states = request_states(bench.vocabulary)
-                call("__init__(vllm_config, req_states)", bench.construct, states)
-        except PluginRaised as error:
-            return failed(f"making the {count} instance: {error}")
-    return trial.sharing()
+
+    def make() -> object:
+        states = request_states(bench.vocabulary)
+        return call("__init__(vllm_config, req_states)", bench.construct, states)
+
+    return effects.constructs(trial, make)
 
 
 def _behind_histories(judge: Callable[[Trial], Finding]) -> Callable[[Trial], Finding]:
