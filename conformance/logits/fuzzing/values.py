@@ -123,7 +123,7 @@ def of_size(value: object, vocabulary: int) -> bool:
     return False
 
 
-def paths(value: object, start: Position = ()) -> Iterator[Position]:
+def paths(value: object, start: Position) -> Iterator[Position]:
     """Yield where the value stands and where its parts do, from the outside in."""
     yield start
     if isinstance(value, dict):
