@@ -126,10 +126,10 @@ def _without(instance: Watched) -> None:
 def _apply_to_all(instance: Watched) -> None:
     count = instance.states.max_num_reqs
     slots = torch.arange(count, dtype=torch.int32)
-    logits = torch.zeros(count, instance.states.vocab_size, dtype=torch.float32)
-    ends, newest = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int32)
     with torch.inference_mode():
         instance.apply_staged_writes()
+        logits = torch.zeros(count, instance.states.vocab_size, dtype=torch.float32)
+        ends, newest = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int32)
         instance.apply(logits, one_row_each(slots, ends, newest))
 
 
