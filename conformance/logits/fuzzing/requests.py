@@ -81,8 +81,7 @@ def _shown(trial: Trial, explored: Explored) -> Finding:
 def _sentence(outcome: Outcome) -> str:
     """Say what a request does."""
     keywords = readable(outcome.keywords)
-    arrives = carriers.ways(outcome.keywords, carried=outcome.carried)
-    by = f" (by {', '.join(arrives)})" if arrives else ""
+    by = f" (by {', '.join(outcome.ways)})" if outcome.ways else ""
     if (route := carriers.ordinary(outcome.keywords)) is not None:
         by += f", as every request to {route.path} without vllm_xargs has it,"
     what = f"{outcome.said}{_at(outcome)}"
@@ -130,7 +129,7 @@ def _facts(trial: Trial, outcome: Outcome) -> dict[str, Any]:
     return {
         "request": {
             "keywords": encoded(outcome.keywords),
-            "ways": list(carriers.ways(outcome.keywords, carried=outcome.carried)),
+            "ways": list(outcome.ways),
             "curl": carriers.curl(outcome.keywords),
             "place": outcome.place,
             #: Tokens of the model, where what is sent says how many they are.
