@@ -13,7 +13,7 @@ from typing import Any
 from conformance.configuration import table
 from conformance.configuration.asked import Ask, Workload
 from conformance.generations import named as generation_named
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits import errands
 from conformance.logits.keywords import admitted
 from conformance.logits.requests import Stock
@@ -105,4 +105,4 @@ def _ask(
         # What looks for repetitions finds none in short answers of a model of random weights.
         few = {"logit_bias": dict.fromkeys(stock.tokens, PREFERENCE), **keywords}
         keywords = few if admitted(stock.plugin, few) else keywords
-    return Ask(f"{choice[0]}[{choice[1]}]", prompt, {**keywords, **chance}, late, aborted)
+    return Ask(label(choice), prompt, {**keywords, **chance}, late, aborted)

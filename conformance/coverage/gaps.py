@@ -17,6 +17,7 @@ from conformance.coverage.statements import (
     Way,
     bodies,
     first_line,
+    functions_around,
     statements,
     ways,
 )
@@ -118,7 +119,7 @@ def gaps(
     source: str,
     ran: Collection[int],
     without: Collection[int] = (),
-    gone: Collection[Arm] | None = None,
+    gone: Collection[Arm] = (),
 ) -> list[Gap]:
     """Return the lines of a file that never ran, by the reason for it, and ways never gone.
 
@@ -126,7 +127,7 @@ def gaps(
         source: of the file.
         ran: the lines that ran.
         without: lines that do not count.
-        gone: of the ways that no line stands for, those that ran; None where none was watched.
+        gone: of the ways that no line stands for, those that ran.
 
     Raises:
         SyntaxError: it is no Python.
@@ -139,20 +140,19 @@ def gaps(
     told = {line for gap in found for line in gap.lines}
     if rest := tuple(sorted(never - told)):
         found.append(Gap(rest, ""))
-    if gone is not None:
-        told_of = {id(gap.decided.expression) for gap in found if gap.decided}
-        for node, arm in ways(tree, source.splitlines()):
-            first = first_line(node)
-            if first in known and first not in never and arm not in gone:
-                gap = _untaken(node, arm, tree)
-                # Lines that never ran may say the same.
-                if gap.decided is None or id(gap.decided.expression) not in told_of:
-                    found.append(gap)
+    told_of = {id(gap.decided.expression) for gap in found if gap.decided}
+    for node, arm in ways(tree, source.splitlines()):
+        first = first_line(node)
+        if first in known and first not in never and arm not in gone:
+            gap = _untaken(node, arm, tree)
+            # Lines that never ran may say the same.
+            if gap.decided is None or id(gap.decided.expression) not in told_of:
+                found.append(gap)
     return sorted(found, key=lambda gap: gap.lines)
 
 
 def branches(
-    source: str, ran: Collection[int], gone: Collection[Arm], without: Collection[int] = ()
+    source: str, ran: Collection[int], gone: Collection[Arm], without: Collection[int]
 ) -> tuple[int, int]:
     """Return how many ways the statements of a file have, and how many of them were gone.
 
@@ -184,7 +184,7 @@ def _blocks(tree: ast.AST, text: Sequence[str]) -> Iterator[int]:
 
 def _untaken(node: ast.stmt, arm: Arm, tree: ast.AST) -> Gap:
     """Return what is to be said of a way that was never gone."""
-    within = _function_of(arm.first, tree)
+    within = next(iter(functions_around(arm.first, tree)), tree)
     decided = _decided(node, "orelse", within)
     match node, arm.way:
         case ast.While(test=test), Way.EMPTY:
@@ -197,16 +197,6 @@ def _untaken(node: ast.stmt, arm: Arm, tree: ast.AST) -> Gap:
         case _:
             says = _why(node, "orelse")
     return Gap((first_line(node),), says, decided, way=True)
-
-
-def _function_of(line: int, tree: ast.AST) -> ast.AST:
-    """Return the innermost function that a line is in, or the file."""
-    holding = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, FUNCTIONS) and node.lineno <= line <= (node.end_lineno or line)
-    ]
-    return max(holding, key=lambda node: node.lineno, default=tree)
 
 
 def _coded(code: CodeType) -> Iterator[int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from conformance.coverage.statements import FUNCTIONS
+from conformance.coverage.statements import functions_around
 
 #: Steps from a value to what it was made of, at most.
 _STEPS = 12
@@ -81,23 +81,12 @@ def _behind(node: ast.expr) -> ast.expr | None:
 
 def _of_name(name: str, within: ast.AST, tree: ast.AST, steps: int) -> bool:
     """Tell whether what a name stands for comes of a request."""
-    for function in _around(within, tree):
+    for function in functions_around(getattr(within, "lineno", 0), tree):
         if name in _parameters(function):
             return _of_parameter(name, function, tree, steps)
         if made := list(_made_of(name, function)):
             return of_request(made[-1], function, tree, steps)
     return False
-
-
-def _around(within: ast.AST, tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the functions that a function stands in, the innermost first, with itself."""
-    line = getattr(within, "lineno", 0)
-    holding = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, FUNCTIONS) and node.lineno <= line <= (node.end_lineno or line)
-    ]
-    return sorted(holding, key=lambda node: -node.lineno)
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:

@@ -173,6 +173,16 @@ def _compiled(node: ast.AST) -> bool:
     return any(_COMPILES.search(ast.unparse(each)) for each in decorators)
 
 
+def functions_around(line: int, tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return the functions that a line is in, the innermost first."""
+    holding = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, FUNCTIONS) and node.lineno <= line <= (node.end_lineno or line)
+    ]
+    return sorted(holding, key=lambda node: -node.lineno)
+
+
 def says(node: ast.AST) -> bool:
     """Tell whether a statement is a docstring, an ellipsis or another constant alone."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -31,6 +31,11 @@ Choice = tuple[Literal["on", "off", "near", "with", "sent"], int]
 SENT: Choice = ("sent", 0)
 
 
+def label(choice: tuple[str, int]) -> str:
+    """Return a parameter set as messages name it, for example ``on[0]`` or ``invalid[1]``."""
+    return f"{choice[0]}[{choice[1]}]"
+
+
 @attrs.frozen
 class Request:
     """A request that joins: its name in messages, its prompt and its parameters."""

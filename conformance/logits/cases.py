@@ -23,6 +23,14 @@ def parameters(sets: Mapping[Choice, Mapping[str, Any]]) -> list[dict[str, Any]]
     ]
 
 
+def validation(keywords: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the calls by which ``validate_params`` is asked about a request."""
+    return [
+        {"do": "params", "name": "params", "of": "", "keywords": encoded(keywords)},
+        {"do": "validate", "params": "params"},
+    ]
+
+
 def history_case(bench: Stock, example: Example, trouble: Trouble) -> dict[str, Any]:
     """Return a counterexample as data."""
     used = {request.choice for step in example.history for request in step.join}

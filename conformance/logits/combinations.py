@@ -8,6 +8,7 @@ It runs among others, which come and go, with vLLM's own sampler around the plug
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from string import ascii_uppercase
 from typing import Any
 
@@ -261,17 +262,27 @@ def _unmeant(scene: Scene, played: Played | None) -> Failure | None:
 
 
 def _smallest(stage: Stage, failure: Failure, *, harms: bool) -> Failure:
-    """Take away requests, what they ask for and the others, as long as it still goes wrong."""
-    if failure.trouble.kind is Kind.HUNG:
-        return failure  # once is enough to wait for
-    found = (stage.fails(smaller, harms=harms) for smaller in _smaller(failure.scene))
-    best = next(filter(None, found), None)
-    if best is None:
-        # It was found in a history that goes on after rows without a token.
-        best = stage.fails(failure.scene, harms=harms) or failure
-        ended = attrs.evolve(best.scene, steps=best.trouble.step + 1)
-        return stage.fails(ended, harms=harms) or best
-    return _smallest(stage, best, harms=harms)
+    """Return the smallest scene in which the same still goes wrong, up to where it does."""
+    best = _reduced(failure, partial(stage.fails, harms=harms))
+    if best.trouble.kind is Kind.HUNG:
+        return best
+    # It was found in a history that goes on after rows without a token.
+    best = stage.fails(best.scene, harms=harms) or best
+    ended = attrs.evolve(best.scene, steps=best.trouble.step + 1)
+    return stage.fails(ended, harms=harms) or best
+
+
+def _reduced(failure: Failure, again: Callable[[Scene], Failure | None]) -> Failure:
+    """Take away requests, what they ask for and the others, as long as it still goes wrong.
+
+    A call that hangs is waited for once.
+    """
+    while failure.trouble.kind is not Kind.HUNG:
+        best = next(filter(None, map(again, _smaller(failure.scene))), None)
+        if best is None:
+            break
+        failure = best
+    return failure
 
 
 def _smaller(scene: Scene) -> Iterator[Scene]:
@@ -338,11 +349,7 @@ def judge(trial: Trial, *, harmful: str, harms: bool) -> Finding:
     stage = Stage(trial.bench.beside({}), trial.contract.play)
     if not trial.survey:
         failure = _smallest(stage, failure, harms=harms)
-    sets, history = stage.history(failure.scene)
-    example = Example(COMBINED if harms else TOKENLESS, history, failure.played, ())
-    case = history_case(trial.bench.beside(sets), example, failure.trouble)
-    message = f"{failure.trouble.message} ({failure.scene.said})"
-    return failed(message, outcome.examples, outcome.acted, case=case)
+    return _failed(trial, outcome, stage, failure, COMBINED if harms else TOKENLESS)
 
 
 def meant(trial: Trial) -> Finding:
@@ -354,13 +361,17 @@ def meant(trial: Trial) -> Finding:
     if failure.trouble.kind is Kind.ORACLE:
         return unjudged(failure.trouble.message, outcome.examples, outcome.acted)
     stage = Stage(trial.bench.beside({}), trial.contract.play)
-    smaller = True
-    while smaller and not trial.survey:
-        found = (_unmeant(less, stage.run(less, COMBINED)) for less in _smaller(failure.scene))
-        smaller = (best := next(filter(None, found), None)) is not None
-        failure = best or failure
+    if not trial.survey:
+        failure = _reduced(failure, lambda scene: _unmeant(scene, stage.run(scene, COMBINED)))
+    return _failed(trial, outcome, stage, failure, COMBINED)
+
+
+def _failed(
+    trial: Trial, outcome: Outcome, stage: Stage, failure: Failure, shape: Shape
+) -> Finding:
+    """Return the failure that a scene shows."""
     sets, history = stage.history(failure.scene)
-    example = Example(COMBINED, history, failure.played, ())
+    example = Example(shape, history, failure.played, ())
     case = history_case(trial.bench.beside(sets), example, failure.trouble)
     message = f"{failure.trouble.message} ({failure.scene.said})"
     return failed(message, outcome.examples, outcome.acted, case=case)

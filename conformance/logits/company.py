@@ -12,9 +12,10 @@ import torch
 from vllm.sampling_params import BeamSearchParams, SamplingParams
 
 from conformance.engine.offline import MAX_MODEL_LEN, STEP_TOKENS, OfflineEngine, embeddings
+from conformance.inputs.history import label
 from conformance.ledger import Ledger
 from conformance.logits import workload
-from conformance.logits.findings import label, switched_on
+from conformance.logits.findings import switched_on
 from conformance.logits.keywords import sampling_params
 from conformance.logits.requests import Stock
 from conformance.logits.ways import Reply, difference

@@ -10,11 +10,11 @@ import torch
 from vllm.exceptions import VLLMValidationError
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.inputs.words import Words
 from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.findings import label, may_act, unknown_tokens, unreached
+from conformance.logits.findings import may_act, unknown_tokens, unreached
 from conformance.logits.keywords import admissible, sampling_params
 from conformance.logits.played import Kind
 from conformance.logits.processes import served
@@ -49,6 +49,17 @@ def loads(trial: Trial, loader: Callable[[list[str]], list[type]]) -> Finding:
     if (found.__module__, found.__qualname__) != wanted:
         return failed(f"{trial.fqcn!r} names {found!r}, not the class under test")
     return Finding(Verdict.PASS, 1, 1)
+
+
+def constructs(trial: Trial, make: Callable[[], object]) -> Finding:
+    """Instances are made more than once, and share nothing."""
+    for count in ("first", "second", "third"):
+        try:
+            with limited():
+                make()
+        except PluginRaised as error:
+            return failed(f"making the {count} instance: {error}")
+    return trial.sharing()
 
 
 def acts(trial: Trial) -> Finding:

@@ -10,9 +10,8 @@ import attrs
 import torch
 from vllm.sampling_params import SamplingParams
 
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits.configuration import MAX_MODEL_LEN
-from conformance.logits.findings import label
 from conformance.logits.requests import Stock
 
 #: Characters of a value that is shown whole, and of one that is too long for that.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.findings import IDLE, Finding
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits.requests import SWITCHING, Stock
 from conformance.logits.waiting import Found
 from conformance.verdict import Cause, Verdict
@@ -66,8 +66,3 @@ def may_act(bench: Stock) -> list[Choice]:
     """Return the parameter sets in whose rows the plugin may do something: all, if none opts in."""
     on = [choice for choice in bench.parameters if choice[0] in SWITCHING]
     return on or list(bench.parameters)
-
-
-def label(choice: tuple[str, int]) -> str:
-    """Return a parameter set as messages name it, for example ``on[0]`` or ``invalid[1]``."""
-    return f"{choice[0]}[{choice[1]}]"

@@ -12,9 +12,8 @@ import attrs
 from conformance.engine import model_runner
 from conformance.engine.server import ExternalServer
 from conformance.generations import named
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.live_trial import LiveTrial
-from conformance.logits.findings import label
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.parameters import INERT, Parameters
 from conformance.logits.requests import Stock

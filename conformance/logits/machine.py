@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from conformance.plugin.files import source_of
+
 #: What source files name that look at the machine: there is none here that they could find.
 _LOOKS = (
     "cuda",
@@ -34,7 +36,7 @@ def own_files(plugin: type) -> Iterator[str]:
         if package in ("builtins", "abc", "typing", "torch") or (package == "vllm" and not host):
             continue
         file = getattr(sys.modules.get(package), "__file__", None)
-        own = getattr(sys.modules.get(base.__module__), "__file__", None)
+        own = source_of(base)
         if file and Path(file).name == "__init__.py":
             yield str(Path(file).parent) + os.sep
         elif own:

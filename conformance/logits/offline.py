@@ -175,7 +175,9 @@ class Trial(LogitsTrial):
             why = "the plugin does not claim argmax invariance"
             self.ledger.beside |= dict.fromkeys(self.roles.claimed, why)
         jobs = workload.crowd(self.bench, invariant=self.claims)
-        tokens = self.attempt(self.roles.raises, "a request failed", lambda: _ask(engine, jobs))
+        tokens = self.attempt(
+            self.roles.raises, "a request failed", lambda: workload.answers(engine, jobs)
+        )
         self.watch.judge(self, engine, recording, jobs, tokens)
         if tokens is None:
             return
@@ -192,7 +194,7 @@ class Trial(LogitsTrial):
         if self._builtin:
             recording.remove()  # what follows runs without the plugin
         without = engine if self._builtin else self._start([])
-        self._compare_control(jobs, tokens, _ask(without, jobs))
+        self._compare_control(jobs, tokens, workload.answers(without, jobs))
         if explored.harm is not None and not self._builtin:
             in_engine(self.ledger, self.roles.harmless, engine, [explored.harm], self.bench)
 
@@ -275,10 +277,14 @@ class Trial(LogitsTrial):
                 return False
             self.ledger.saw(self.roles.loads)
             answers = self.attempt(
-                self.roles.same, f"a request failed with {way}", lambda: _ask(engine, ways.jobs)
+                self.roles.same,
+                f"a request failed with {way}",
+                lambda: workload.answers(engine, ways.jobs),
             )
             again = self.attempt(
-                self.roles.same, f"a request failed with {way}", lambda: _ask(engine, jobs)
+                self.roles.same,
+                f"a request failed with {way}",
+                lambda: workload.answers(engine, jobs),
             )
         if answers is None or again is None or not ways.compare(way, answers):
             return False
@@ -359,10 +365,6 @@ class Trial(LogitsTrial):
             "after a refused request the engine serves nothing",
             lambda: engine.generate([job.prompt], [job.params()]),
         )
-
-
-def _ask(engine: OfflineEngine, jobs: Sequence[Job]) -> list[tuple[int, ...]]:
-    return engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])
 
 
 @contextlib.contextmanager

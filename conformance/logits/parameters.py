@@ -17,7 +17,7 @@ import attrs
 import torch
 from hypothesis.strategies import SearchStrategy
 
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.interface import placeholders
 from conformance.logits.calls import PluginRaised
 from conformance.logits.configuration import LONGEST_SAID
@@ -222,7 +222,7 @@ def _ask(meaning: Meaning, bench: Stock) -> None:
 
     """
     for choice in bench.parameters:
-        whose = f"{choice[0]}[{choice[1]}]"
+        whose = label(choice)
         for count in range(bench.behind(ASKED, choice)):
             asked = partial(
                 meaning.row,

@@ -45,9 +45,8 @@ class Order:
 
 
 def _serve(plugin: type[Any], asked: Order) -> dict[Choice, Rows]:
-    plain = asked.plain
-    bench = plain.bench(plugin, plain.model, plain.parameters, plain.seed, plain.waits)
-    return {choice: _rows(bench, choice, plain.rows_alone) for choice in asked.order}
+    bench = asked.plain.bench_of(plugin)
+    return {choice: _rows(bench, choice, asked.plain.rows_alone) for choice in asked.order}
 
 
 def _rows(bench: Any, choice: Choice, rows_alone: RowsAlone) -> Rows:  # noqa: ANN401 - the bench of a generation

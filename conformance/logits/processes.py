@@ -23,9 +23,9 @@ import torch
 from vllm.sampling_params import SamplingParams
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call
-from conformance.logits.findings import label, may_act, switched_on
+from conformance.logits.findings import may_act, switched_on
 from conformance.logits.keywords import admissible, sampling_params
 from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone, differing, same
@@ -59,6 +59,10 @@ class Errand:
     bench: Callable[..., Stock]  #: that of the generation
     rows_alone: RowsAlone
     generators: int = 0  #: seed of the generators that all share, where that is what it is about
+
+    def bench_of(self, plugin: type[Any]) -> Stock:
+        """Make what a plugin is tried on."""
+        return self.bench(plugin, self.model, self.parameters, self.seed, self.waits)
 
 
 @attrs.frozen
@@ -121,8 +125,7 @@ def _imported_again(plugin: type[Any]) -> type[Any]:
 
 def _unasked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
     """Return the rows where ``validate_params`` has never been called."""
-    bench = errand.bench(plugin, errand.model, errand.parameters, errand.seed, errand.waits)
-    return rows_of(bench, errand.rows_alone)
+    return rows_of(errand.bench_of(plugin), errand.rows_alone)
 
 
 def _asked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
@@ -133,7 +136,7 @@ def _asked(plugin: type[Any], errand: Errand) -> dict[Choice, Rows]:
 
 def _serve(plugin: type[Any], errand: Errand) -> list[serving.Served]:
     """Serve each request that opts in, and see what is other than it was."""
-    bench = errand.bench(plugin, errand.model, errand.parameters, errand.seed, errand.waits)
+    bench = errand.bench_of(plugin)
     told: list[serving.Served] = []
     for choice in switched_on(bench):
         with serving.watched(told, errand.generators):
@@ -201,7 +204,7 @@ def needs_no_instance(trial: Trial) -> Finding:
         again: dict[Choice, Rows] = trial.untouched.run(asking(trial, "unasked"))
         if not apart(unasked[choice], again[choice]):
             return failed(
-                f"{choice[0]}[{choice[1]}]: where validate_params was not called, as in the "
+                f"{label(choice)}: where validate_params was not called, as in the "
                 f"engine's own process, {what}"
             )
     return Finding(Verdict.PASS, len(admitted.answers), len(admitted.answers))
@@ -265,7 +268,7 @@ def same_on_every_rank(trial: Trial) -> Finding:
                     if trial.once(trial.contract.checks[alone]).verdict is Verdict.FAIL:
                         return unjudged(must_wait([alone]), examples)
                     where = "what requests before it left behind changes its row: without them"
-            return failed(f"{choice[0]}[{choice[1]}]: {where}, {what}", examples)
+            return failed(f"{label(choice)}: {where}, {what}", examples)
         if choice in counted:
             steps = [] if isinstance(rows, str) else list(enumerate(rows))
             examples += max(len(steps), 1)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, ClassVar, Self
@@ -15,7 +14,7 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.counterexample.logits_host_player import logits_table
 from conformance.engine.models import end_of_sequence
-from conformance.inputs.history import SENT, Choice
+from conformance.inputs.history import SENT, Choice, label
 from conformance.inputs.words import Words
 from conformance.logits import calls
 from conformance.logits.configuration import MAX_MODEL_LEN, vllm_config
@@ -24,6 +23,7 @@ from conformance.logits.masks import Masking
 from conformance.logits.meaning import Meaning
 from conformance.logits.waiting import NOTHING, Found
 from conformance.logits.watching import attributes
+from conformance.plugin.files import source_of
 
 #: Parameter sets that histories which are written by hand are played with.
 MOST_CHOICES = 4
@@ -117,7 +117,7 @@ class Stock:
         if not self.maskable:
             self.masking.drop()
         for choice, keywords in self.parameters.items():
-            params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
+            params = sampling_params(keywords, label(choice))
             self._keep(choice, greedy=False, params=params)
 
     def _greedy(self, keywords: Mapping[str, Any]) -> SamplingParams | None:
@@ -160,7 +160,7 @@ class Stock:
     @property
     def path(self) -> str | None:
         """The file of the plugin's class, if it has one."""
-        return getattr(sys.modules.get(self.plugin.__module__), "__file__", None)
+        return source_of(self.plugin)
 
     def sending(self, params: SamplingParams, keywords: Mapping[str, Any]) -> Self:
         """Return the same stock with a request of a client, which has the choice ``SENT``.
@@ -208,7 +208,7 @@ class Stock:
         self._combined = True
         self._prototypes, self._containers = dict(self._prototypes), dict(self._containers)
         for choice, keywords in sets.items():
-            params = sampling_params(keywords, f"{choice[0]}[{choice[1]}]")
+            params = sampling_params(keywords, label(choice))
             self._keep(choice, greedy=False, params=params)
 
     @property
@@ -322,7 +322,7 @@ class Stock:
     def label(self, choice: Choice, *, greedy: bool = False) -> str:
         """Return a parameter set as the table of a history names it."""
         changed = greedy and self.greedy(choice)
-        return f"{choice[0]}[{choice[1]}]" + ", temperature=0" * changed
+        return label(choice) + ", temperature=0" * changed
 
     def params(self, choice: Choice, *, greedy: bool = False) -> SamplingParams:
         """Return a fresh ``SamplingParams``: no two requests share one, or a container in it."""
@@ -363,22 +363,18 @@ def _copied(value: object) -> object:
 def extents(value: object) -> Iterator[int]:
     """Yield the integers within a value of a profile, and how long its lists are."""
     yield from integers(value)
-    if isinstance(value, list | tuple):
-        yield len(value)
-    if isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from extents(item) if isinstance(item, dict | list | tuple) else ()
+    yield from (len(each) for each in _parts(value) if isinstance(each, list | tuple))
 
 
 def integers(value: object) -> Iterator[int]:
     """Yield the integers within a value of a profile."""
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from integers(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from integers(item)
+    whole = (each for each in _parts(value) if isinstance(each, int))
+    return (each for each in whole if not isinstance(each, bool))
+
+
+def _parts(value: object) -> Iterator[object]:
+    """Yield a value of a profile, and all that its tables and lists hold."""
+    yield value
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _parts(each)

@@ -6,7 +6,7 @@ A generation says under which number it has them, by which code of vLLM, and sin
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Rule, Source, changes, ends
+from conformance.rules import Evidence, Rule, Source, changes, ends, sentence
 from conformance.watching import sharing
 
 _ALL = tuple(Evidence)
@@ -201,6 +201,22 @@ def leaves_others_alone(rule_id: str, since: str, *, buffers: str) -> Rule:
         ),
         title="Loading and serving leave to others what all requests share",
         where=" Serving requests seeds no such generator either, and leaves the default dtype.",
+    )
+
+
+def means_what_is_expected(rule_id: str) -> Rule:
+    """Return the rule about the author's own function."""
+    return Rule(
+        id=rule_id,
+        title="Rows are what the author says they are",
+        statement=(
+            "Where a profile has `expected`, each row is what that function returns for the "
+            "request's parameters, prompt, outputs and logits, within the profile's `tolerance`."
+        ),
+        sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
+        hint="One of the two is wrong: the plugin, or the function. Compare the tokens that the "
+        "failure shows with what the request asked for.",
+        evidence=_ENGINE,
     )
 
 

@@ -26,7 +26,7 @@ from conformance.engine.model_runner import SYNCHRONOUS_FLAGS
 from conformance.engine.offline import MAX_MODEL_LEN
 from conformance.engine.server import ExternalServer, HostTrouble, Server, ServerFailed
 from conformance.generations import named
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.live_trial import SPARED, START_LIMIT
 from conformance.logits import workload
 from conformance.logits.conversation import (
@@ -247,8 +247,8 @@ class Trial(LogitsTrial):
                 how = "streaming" if ask.stream else "not streaming"
                 self.ledger.fail(
                     rule,
-                    f"among {len(many)} requests at once ({how}) {ask.choice[0]}"
-                    f"[{ask.choice[1]}] got {answer.text!r}, alone {expected.text!r}; "
+                    f"among {len(many)} requests at once ({how}) {label(ask.choice)} "
+                    f"got {answer.text!r}, alone {expected.text!r}; "
                     + curl(self.server.url, self.server.model_name, ask),
                 )
                 return
@@ -323,7 +323,7 @@ class Trial(LogitsTrial):
             if answer.same_as != wanted.same_as:
                 self.ledger.fail(
                     self.roles.same,
-                    f"{ask.choice[0]}[{ask.choice[1]}] got {answer.text!r} ({answer.error}) with "
+                    f"{label(ask.choice)} got {answer.text!r} ({answer.error}) with "
                     f"{way}, {wanted.text!r} with {usual}; "
                     + curl(self.server.url, self.server.model_name, ask),
                 )

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conformance.findings import Finding, failed
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits.calls import PluginRaised
-from conformance.logits.findings import label, switched_on
+from conformance.logits.findings import switched_on
 from conformance.logits.requests import Stock
 from conformance.logits.rows import RowsAlone, alike
 from conformance.verdict import Verdict

@@ -72,17 +72,13 @@ def _reduced(
     strata: Strata, bench: Stock, breaks: Callable[[Example], bool], failing: Example, left: float
 ) -> Example:
     """Return an example with less in it: one that is a variation cannot be drawn again."""
-    found = True
-    while found:
-        found = False
-        for less in smaller(failing.history):
-            left -= 1
-            if left < 0:
-                return failing
-            example = strata.run(bench, failing.shape, less)
-            if history.size(less) < history.size(failing.history) and breaks(example):
-                failing, found = example, True
-                break
+    for less in smaller(failing.history):
+        left -= 1
+        if left < 0:
+            break
+        example = strata.run(bench, failing.shape, less)
+        if history.size(less) < history.size(failing.history) and breaks(example):
+            return _reduced(strata, bench, breaks, example, left)
     return failing
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
@@ -24,6 +23,7 @@ from conformance.logits.requests import LAST_SPECIAL, integers
 from conformance.logits.rows import RowsAlone
 from conformance.logits.waiting import NOTHING, Found, Observed, declared, found_in
 from conformance.logits.watching import WHOLE, Read, names, noting, watching
+from conformance.plugin.files import source_of
 from conformance.settings import UsageError
 from conformance.watching.interruption import PluginHung, limited
 
@@ -147,7 +147,7 @@ class Tried:
         That is how many outputs there are, in which order they repeat themselves, or one of the
         tokens.  It is looked for with each parameter set that is admitted and changes no row.
         """
-        path = getattr(sys.modules.get(self.plugin.__module__), "__file__", None)
+        path = source_of(self.plugin)
         choice: Choice = ("on", 0)
         for keywords in sets:
             if self.reaction(keywords) is not Reaction.NOTHING:

@@ -108,16 +108,7 @@ def _longer(history: History, material: Material, chance: random.Random) -> Hist
 def _one_changed(
     history: History, change: Callable[[Request], Request], chance: random.Random
 ) -> History:
-    changed = chance.choice([request.name for request in _requests(history)])
-    return tuple(
-        attrs.evolve(
-            step,
-            join=tuple(
-                change(request) if request.name == changed else request for request in step.join
-            ),
-        )
-        for step in history
-    )
+    return _replaced(history, change(chance.choice(_requests(history))))
 
 
 def led(history: History, trails: Sequence[Trail], *, chunks: bool) -> History:

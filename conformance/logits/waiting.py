@@ -23,6 +23,7 @@ import torch
 
 from conformance.logits.branches import constants
 from conformance.logits.configuration import LONGEST_SAID, MAX_MODEL_LEN
+from conformance.plugin.files import source_of
 from conformance.settings import UsageError
 
 #: As many are found; more would keep each other from coming twice.
@@ -222,7 +223,7 @@ def found_in(observed: Observed, ids: Container[int], vocabulary: int) -> Found:
     tokens: list[int] = [token for token in observed.compared if token in ids]
     named = list(observed.compared)
     phrases: list[tuple[int, ...]] = []
-    path = getattr(sys.modules.get(type(plugin).__module__), "__file__", None)
+    path = source_of(type(plugin))
     for value in _values(plugin, Path(path).parent if path else None, known):
         if isinstance(value, int):
             tokens += [value] if value in ids else []

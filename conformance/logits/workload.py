@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from vllm.sampling_params import SamplingParams
 
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.logits.keywords import admitted, sampling_params
 from conformance.logits.requests import Stock
+
+if TYPE_CHECKING:
+    from conformance.engine.offline import OfflineEngine
 
 #: Tokens per answer to a question: enough for effects to show, few enough for a tiny model.
 ANSWER_TOKENS = 12
@@ -51,11 +54,16 @@ class Job:
     @property
     def label(self) -> str:
         """The name of its parameters in a profile, for example ``on[0]``."""
-        return f"{self.choice[0]}[{self.choice[1]}]"
+        return label(self.choice)
 
     def params(self) -> SamplingParams:
         """Return fresh engine parameters."""
         return sampling_params(self.keywords, str(self.choice))
+
+
+def answers(engine: OfflineEngine, jobs: Sequence[Job]) -> list[tuple[int, ...]]:
+    """Have an engine serve requests together, and return the tokens that each got."""
+    return engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])
 
 
 #: Tokens of what outputs are to say, if it is to be in prompts as well: those of few tokens are

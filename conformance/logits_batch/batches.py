@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+from vllm.v1.sample.logits_processor import LogitsProcessor
 
 from conformance.counterexample.work_player import Work
 from conformance.findings import Finding, failed, passed, unjudged
@@ -17,7 +17,7 @@ from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.rows import differing, same
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
-from conformance.logits_batch.bench import Bench, Watched
+from conformance.logits_batch.bench import Bench, Watched, all_join, all_leave
 from conformance.verdict import Reason, Verdict
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
 
@@ -49,12 +49,12 @@ def comes_back(trial: Trial) -> Finding:
             if before:
                 _serve(bench, instance, before)
                 instance.apply(bench.table[:1].clone())
-                instance.update_state(BatchUpdate(0, [0], [], []))
+                instance.update_state(all_leave(len(before)))
             _serve(bench, instance, off)
             logits = bench.table[: len(off)].clone()
             with Work(logits) as work:
                 result = instance.apply(logits)
-            instance.update_state(BatchUpdate(0, list(range(len(off) - 1, -1, -1)), [], []))
+            instance.update_state(all_leave(len(off)))
             if not _same_memory(result, logits):
                 return failed(
                     f"with no opted-in request in the batch ({when}), apply returns another "
@@ -76,11 +76,12 @@ def takes_views(trial: Trial) -> Finding:
     choices = list(bench.parameters)
     with limited():
         plain = _acting(bench, bench.new, choices)
-        padded = _rows(bench, bench.new(), choices, _padded, _count(plain))
     if isinstance(plain, PluginRaised):
         if not minds_inference_mode(bench):
             raise plain  # not about how logits are handed over
         return failed(f"under torch.inference_mode, in which engines run, {plain}")
+    with limited():
+        padded = _rows(bench, bench.new(), choices, _padded, len(plain))
     what = f"for logits that are a view (stride ({bench.vocabulary + PADDING}, 1))"
     if isinstance(padded, PluginRaised):
         return failed(f"{what} {padded}")
@@ -169,10 +170,6 @@ def _acting(
     return _rows(bench, new(), choices, steps=bench.behind(MORE_STEPS, *choices))
 
 
-def _count(rows: list[torch.Tensor] | PluginRaised) -> int | None:
-    return None if isinstance(rows, PluginRaised) else len(rows)
-
-
 def _rows(
     bench: Bench,
     instance: Watched,
@@ -191,7 +188,7 @@ def _rows(
             found.append(result.clone())
             for row, outputs in zip(found[-1], lists, strict=True):
                 outputs.append(bench.takes(row, bench.words.said(step)))
-        instance.update_state(BatchUpdate(0, list(range(len(choices) - 1, -1, -1)), [], []))
+        instance.update_state(all_leave(len(choices)))
     except PluginRaised as error:
         return error
     return found
@@ -221,11 +218,8 @@ def _apart(got: torch.Tensor, expected: torch.Tensor) -> str | None:
 
 def _serve(bench: Bench, instance: LogitsProcessor, choices: Sequence[Choice]) -> list[list[int]]:
     """Fill an empty batch with a request for each choice; return their output lists."""
-    lists = [list[int]() for _ in choices]
-    added = [
-        (row, bench.params(choice), bench.prompt, lists[row]) for row, choice in enumerate(choices)
-    ]
-    instance.update_state(BatchUpdate(len(choices), [], added, []))
+    joined, lists = all_join(bench, choices)
+    instance.update_state(joined)
     return lists
 
 

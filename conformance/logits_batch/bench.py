@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cached_property, partial
 
@@ -18,6 +19,7 @@ from vllm.v1.sample.logits_processor import (
     MinTokensLogitsProcessor,
 )
 
+from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginMisshapen, PluginRaised, call, misshapen
 from conformance.logits.configuration import vllm_config
 from conformance.logits.construction import Construction
@@ -124,6 +126,19 @@ class Bench(Stock):
     def retire(self, instance: Watched, rows: int) -> None:
         """Take back an instance after an example, with all of its requests finished."""
         if self._construction.slow:
-            removed = list(range(rows - 1, -1, -1))
-            instance.update_state(BatchUpdate(0, removed, [], []) if rows else None)
+            instance.update_state(all_leave(rows) if rows else None)
             self._idle.append(instance)
+
+
+def all_join(bench: Bench, choices: Sequence[Choice]) -> tuple[BatchUpdate, list[list[int]]]:
+    """Return how an empty batch gets a request for each choice, and their output lists."""
+    lists = [list[int]() for _ in choices]
+    added = [
+        (row, bench.params(choice), bench.prompt, lists[row]) for row, choice in enumerate(choices)
+    ]
+    return BatchUpdate(len(choices), [], added, []), lists
+
+
+def all_leave(rows: int) -> BatchUpdate:
+    """Return how a batch of so many rows becomes empty."""
+    return BatchUpdate(0, list(range(rows - 1, -1, -1)), [], [])

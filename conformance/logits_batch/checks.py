@@ -8,18 +8,19 @@ and returns a :class:`Finding`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
-from conformance.inputs.history import Choice
-from conformance.logits.calls import PluginRaised, call
-from conformance.logits.findings import label, switched_on
+from conformance.inputs.history import Choice, label
+from conformance.logits import effects
+from conformance.logits.calls import call
+from conformance.logits.findings import switched_on
 from conformance.logits.rows import dethroned
 from conformance.logits.trial import Trial
-from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.bench import Bench, all_leave
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching.interruption import limited
@@ -27,13 +28,8 @@ from conformance.watching.interruption import limited
 
 def constructs(trial: Trial) -> Finding:
     """LB-02: three positional arguments, more than once, and nothing shared."""
-    for count in ("first", "second", "third"):
-        try:
-            with limited():
-                call("__init__(vllm_config, device, is_pin_memory)", trial.bench.construct)
-        except PluginRaised as error:
-            return failed(f"making the {count} instance: {error}")
-    return trial.sharing()
+    made = partial(call, "__init__(vllm_config, device, is_pin_memory)", trial.bench.construct)
+    return effects.constructs(trial, made)
 
 
 def claim_is_true(trial: Trial) -> Finding:
@@ -75,7 +71,7 @@ def claim_is_stable(trial: Trial) -> Finding:
                 claims.append((f"with a request {label(choice)}", instance.is_argmax_invariant()))
                 instance.apply(bench.table[:1].clone())
                 claims.append(("after apply", instance.is_argmax_invariant()))
-            instance.update_state(BatchUpdate(0, [0], [], []))
+            instance.update_state(all_leave(1))
             claims.append(("after its requests finished", instance.is_argmax_invariant()))
     _, first = claims[0]
     for where, claim in claims:

@@ -18,7 +18,7 @@ from conformance.logits.costs import Batch
 from conformance.logits.requests import LAST_SPECIAL, Stock
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
-from conformance.logits_batch.bench import Bench, Watched
+from conformance.logits_batch.bench import Bench, Watched, all_join, all_leave
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching.interruption import limited
@@ -58,14 +58,10 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
     """
     config = vllm_config(bench.model, max(costs.SIZES), batch.vocabulary)
     instance = Watched(call("__init__", bench.plugin, config, host.CPU, False))  # noqa: FBT003 - as vLLM calls it
-    outputs: list[list[int]] = [[] for _ in range(batch.requests)]
-    added = [
-        (row, bench.params(batch.choice(row)), bench.prompt, outputs[row])
-        for row in range(batch.requests)
-    ]
+    joined, outputs = all_join(bench, [batch.choice(row) for row in range(batch.requests)])
     logits = batch.logits(bench)
     for step in range(batch.history + costs.WARM_UP):
-        instance.update_state(None if step else BatchUpdate(batch.requests, [], added, []))
+        instance.update_state(None if step else joined)
         result = instance.apply(logits.clone())
         for row, tokens in enumerate(outputs):
             if bench.goes_on(batch.choice(row), tokens):
@@ -131,7 +127,7 @@ def _serve(
             said = bench.words.saying(row - LEAVING + step // long)
             token = said[len(outputs) % len(said)]
             outputs.append(token if result is None else bench.takes(result[row], token))
-    instance.update_state(BatchUpdate(0, list(range(MAX_REQUESTS - 1, -1, -1)), [], []))
+    instance.update_state(all_leave(MAX_REQUESTS))
     instance.update_state(None)
     return acted
 

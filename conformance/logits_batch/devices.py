@@ -17,7 +17,7 @@ from conformance.logits.pinning import DEVICE
 from conformance.logits.pretended import Accelerator
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
-from conformance.logits_batch.bench import Bench, Call, Watched
+from conformance.logits_batch.bench import Bench, Call, Watched, all_join
 
 #: Steps after the first request has finished.
 _AFTER = 2
@@ -45,17 +45,12 @@ def serve(
     pinned = accelerator is not None  # as on GPUs
     device = DEVICE if accelerator else host.CPU
     instance = Watched(call(Call.CONSTRUCTOR, bench.plugin, config, device, pinned))
-    outputs: list[list[int]] = [[] for _ in choices]
-    added = [
-        (row, bench.params(choice), bench.prompt, outputs[row])
-        for row, choice in enumerate(choices)
-    ]
+    joined, served = all_join(bench, choices)  # lists in the order of the rows
     last = count - 1
     moved = [(last, 0, MoveDirectionality.UNIDIRECTIONAL)] if last else []
     anew = (last, bench.params(choices[0]), bench.prompt, list[int]())
-    served = outputs  # in the order of the rows
     updates: dict[int, BatchUpdate] = {
-        0: BatchUpdate(count, [], added, []),
+        0: joined,
         steps: BatchUpdate(last, [0], [], moved),
         steps + 1: BatchUpdate(count, [], [anew], []),
     }

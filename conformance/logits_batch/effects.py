@@ -13,11 +13,11 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed, passed
-from conformance.inputs.history import Choice
+from conformance.inputs.history import Choice, label
 from conformance.inputs.words import Words
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.configuration import ROOM
-from conformance.logits.findings import label, switched_on, unreached
+from conformance.logits.findings import switched_on, unreached
 from conformance.logits.masks import preferred
 from conformance.logits.requests import REFUSES_MASKS
 from conformance.logits.rows import alike, delta

@@ -7,6 +7,8 @@ again in the simulator.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import torch
 from vllm.v1.sample.logits_processor import BUILTIN_LOGITS_PROCESSORS
 
@@ -15,15 +17,9 @@ from conformance.logits import workload
 from conformance.logits.offline import Trial
 from conformance.logits.roles import Roles
 from conformance.logits.workload import Job
-from conformance.logits_batch.bench import Bench
 from conformance.logits_batch.effects import needs_prompt
 from conformance.logits_batch.recording import Recording, replay
 from conformance.logits_batch.witness import Witness
-
-
-def _invariant(bench: Bench) -> bool:
-    return bench.invariant
-
 
 ROLES = Roles(
     runner="v1",
@@ -40,7 +36,7 @@ ROLES = Roles(
     means="LB-46",
     same="LB-32",
     claimed=("LB-12", "LB-26"),
-    invariant=_invariant,
+    invariant=attrgetter("invariant"),
     needs_prompt=needs_prompt,
     builtin=BUILTIN_LOGITS_PROCESSORS.__contains__,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, _load_logitsprocs_by_fqcns
+from vllm.v1.sample.logits_processor import LogitsProcessor, _load_logitsprocs_by_fqcns
 
 from conformance.inputs import history
 from conformance.inputs.history import Choice
@@ -25,7 +25,7 @@ from conformance.logits.played import ROWS, UNSAMPLED, Kind, Line, Trouble
 from conformance.logits.rows import dethroned, same
 from conformance.logits.trial import Trial
 from conformance.logits_batch import checks, effects, strata
-from conformance.logits_batch.bench import Bench
+from conformance.logits_batch.bench import Bench, all_leave
 from conformance.logits_batch.excerpts import Shown
 from conformance.logits_batch.parameters import rows_alone
 from conformance.logits_batch.play import play
@@ -195,7 +195,7 @@ def _simplest(bench: Bench) -> None:
         for choice in bench.parameters:
             instance.begin(bench.params(choice), [bench.tokens[0]], [])
             instance.apply(bench.table[:1].clone())
-            instance.update_state(BatchUpdate(0, [0], [], []))
+            instance.update_state(all_leave(1))
 
 
 def _loading(recorder: Recorder, errand: Record) -> Shown:

@@ -19,6 +19,7 @@ from conformance.logits.workload import Job
 from conformance.logits_batch.bench import Bench, Watched
 from conformance.logits_batch.play import describe_update
 from conformance.logits_batch.recording import Recorded, Rows
+from conformance.logits_batch.twins import Twin
 
 #: What a row has just been through, and the rule that is about it.
 RULE_OF_EVENT = {
@@ -37,11 +38,8 @@ class _Live:
     """A request in the recording."""
 
     job: Job
-    twin: Watched
-    outputs: list[int]
-    params: SamplingParams
+    twin: Twin  #: with the engine's own parameters: its front end adds to them
     event: str = "joined"
-    started: bool = False
     advice: str | None = None  #: the advice that its rows are about, whatever else happens to it
     astray: bool = False  #: whether its rows differed, for which they are judged no more
 
@@ -108,12 +106,12 @@ class Witness:
     ) -> _Live:
         key = tuple(prompt or ())
         if key not in self._known:
-            twin = Watched(
+            instance = Watched(
                 call("__init__", self.bench.plugin, self.config, self.device, False)  # noqa: FBT003 - vLLM's own call
             )
-            self._known[key] = _Live(self._by_prompt[key], twin, [], params)
+            self._known[key] = _Live(self._by_prompt[key], Twin(instance, params, list(key), []))
         live = self._known[key]
-        resumed = live.started and bool(outputs)
+        resumed = live.twin.started and bool(outputs)
         live.event = "resumed" if resumed else "replaced" if before else "joined"
         live.advice = RULE_OF_EVENT["resumed"] if resumed else live.advice
         return live
@@ -131,7 +129,7 @@ class Witness:
                 live.event = "chunked" if live.event == "joined" else live.event
                 live.advice = live.advice or RULE_OF_EVENT["chunked"]
                 continue
-            live.outputs[:] = step.outputs[row]
+            live.twin.outputs[:] = step.outputs[row]
             if not self._judge_row(live, row, before[row], after[row], where):
                 return False
         # Rows were right although the logits were not packed.
@@ -151,14 +149,14 @@ class Witness:
                 f"row {row} of a request that did not opt in was changed in {where}",
             )
             return False
-        random = live.params.sampling_type is not SamplingType.GREEDY
+        random = live.twin.params.sampling_type is not SamplingType.GREEDY
         for what, find in (("NaN", torch.isnan), ("+inf", torch.isposinf))[: 1 + random]:
             if find(after).any() and not find(before).any():
                 self.ledger.fail("LB-22", f"row {row} holds {what} in {where}")
                 return False
         if live.astray:
             return True
-        expected = self._advance(live, before)
+        expected = live.twin.row(before)
         if not same(after, expected):
             token, got, wanted = differing(after, expected)[0]
             broken = live.advice or rule or "LB-03"
@@ -171,7 +169,7 @@ class Witness:
             )
             return live.astray
         if (meaning := self.bench.meaning) is not None:
-            said = live.params, live.job.prompt, live.outputs
+            said = live.twin.params, live.job.prompt, live.twin.outputs
             meaning.note(self.ledger, "LB-46", *said, before=before, after=after)
         if self.claims and dethroned(before, after):
             self.ledger.fail("LB-12", f"row {row} has another highest logit in {where}")
@@ -187,23 +185,12 @@ class Witness:
         """Let the twins have the step that the engine spared the plugin."""
         self._skips += 1
         for row, live in self._rows.at.items():
-            live.outputs[:] = step.outputs[row]
+            live.twin.outputs[:] = step.outputs[row]
             if live.astray:
                 continue
             # Which logits must not matter.
             any_logits = self.bench.table[self._number % len(self.bench.table)]
-            self._advance(live, any_logits.to(self.device))
-
-    def _advance(self, live: _Live, logits: torch.Tensor) -> torch.Tensor:
-        """Return the row of a request's twin for the next step."""
-        if live.started:
-            live.twin.update_state(None)
-        else:
-            # The engine's own parameters: its front end adds to them (end-of-sequence tokens).
-            live.twin.begin(live.params, list(live.job.prompt), live.outputs)
-            live.started = True
-        result: torch.Tensor = live.twin.apply(logits.clone().unsqueeze(0))
-        return result[0]
+            live.twin.row(any_logits.to(self.device))
 
 
 def _moved(live: _Live) -> None:

@@ -291,6 +291,21 @@ class Alone:
             states.total_len.gpu[self.slot] = length + 1
 
 
+def all_join(
+    instance: Watched, bench: Bench, choices: Sequence[Choice], outputs: Sequence[int] = ()
+) -> list[Alone]:
+    """Add a request for each choice to an instance, with such outputs, and return them."""
+    requests = [
+        Alone(instance, bench.params(choice), bench.prompt, [*outputs], name=f"r{number}")
+        for number, choice in enumerate(choices)
+    ]
+    for request in requests:
+        request.join()
+    with torch.inference_mode():
+        instance.states.apply_staged_writes()
+    return requests
+
+
 def _bounds(ctx: LogitsContext) -> dict[str, list[int]]:
     """Return the bounds of lengths, where they are more than what the rows tell."""
     ends = dict(zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True))
@@ -328,17 +343,32 @@ def together(
 
 def context(requests: Sequence[Alone], *, spare: int = 0) -> LogitsContext:
     """Return what a plugin is told of a step of requests of one instance, one row each."""
-    slots_np = np.array([request.slot for request in requests], dtype=np.intp)
-    slots = torch.from_numpy(slots_np)
+    slots = torch.from_numpy(np.array([request.slot for request in requests], dtype=np.intp))
     ends = torch.tensor([request.length - 1 for request in requests])
-    lengths = np.zeros(len(requests) + spare, dtype=np.int32)
-    lengths[: len(requests)] = ends + 1
+    newest = requests[0].instance.states.all_token_ids.gpu[slots, ends]
+    return one_row_each(slots, ends, newest, spare=spare)
+
+
+def one_row_each(
+    slots: torch.Tensor, ends: torch.Tensor, newest: torch.Tensor, *, spare: int = 0
+) -> LogitsContext:
+    """Return what a plugin is told of a step in which each slot has one row.
+
+    Args:
+        slots: those of the step, in the order of their rows.
+        ends: the position of the newest token of each.
+        newest: that token.
+        spare: how many requests there is room for beside them in the CUDA graph that runs.
+
+    """
+    lengths = np.zeros(len(slots) + spare, dtype=np.int32)
+    lengths[: len(slots)] = ends + 1
     return LogitsContext(
         expanded_idx_mapping=slots,
         idx_mapping=slots,
-        idx_mapping_np=slots_np,
-        expanded_local_pos=torch.zeros(len(requests), dtype=torch.int32),
-        input_ids=requests[0].instance.states.all_token_ids.gpu[slots, ends],
+        idx_mapping_np=slots.numpy(),
+        expanded_local_pos=torch.zeros(len(slots), dtype=torch.int32),
+        input_ids=newest,
         pos=ends,
         seq_lens_upper_bound_np=lengths,
     )

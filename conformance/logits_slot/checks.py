@@ -18,14 +18,14 @@ from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProces
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.findings import Finding, failed, passed, unjudged
-from conformance.inputs.history import MOST_DRAFTS, Choice
-from conformance.logits import reasons
+from conformance.inputs.history import MOST_DRAFTS, Choice, label
+from conformance.logits import effects, reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
-from conformance.logits.findings import label, switched_on
+from conformance.logits.findings import switched_on
 from conformance.logits.rows import alike, differing, same
 from conformance.logits.trial import Trial
-from conformance.logits_slot.bench import Alone, Bench, Watched, together
+from conformance.logits_slot.bench import Alone, Bench, Watched, all_join, one_row_each, together
 from conformance.logits_slot.host import request_states
 from conformance.logits_slot.parameters import rows_alone
 from conformance.verdict import Verdict
@@ -41,14 +41,12 @@ MOST_REQUESTS = 256
 def constructs(trial: Trial) -> Finding:
     """LS-02: two positional arguments, more than once, and nothing shared."""
     bench: Bench = trial.bench
-    for count in ("first", "second", "third"):
-        try:
-            with limited():
-                states = request_states(bench.vocabulary)
-                call("__init__(vllm_config, req_states)", bench.construct, states)
-        except PluginRaised as error:
-            return failed(f"making the {count} instance: {error}")
-    return trial.sharing()
+
+    def make() -> object:
+        states = request_states(bench.vocabulary)
+        return call("__init__(vllm_config, req_states)", bench.construct, states)
+
+    return effects.constructs(trial, make)
 
 
 def _behind_histories(judge: Callable[[Trial], Finding]) -> Callable[[Trial], Finding]:
@@ -102,17 +100,17 @@ def warms_up(trial: Trial) -> Finding:
 def _with_requests(instance: Watched) -> None:
     """Warm up as ``vllm.v1.worker.gpu.warmup`` does: requests that are really added."""
     states = instance.states
-    names = [f"_warmup_{number}_" for number in range(states.max_num_reqs)]
-    for name in names:
-        states.add_request(name, 2, [0, 1], 0, 1)
-        with torch.inference_mode():
-            slot = states.req_id_to_index[name]
-            instance.add_request(slot, SamplingParams.for_sampler_warmup())
+    requests = [
+        Alone(instance, SamplingParams.for_sampler_warmup(), [0, 1], name=f"_warmup_{number}_")
+        for number in range(states.max_num_reqs)
+    ]
+    for request in requests:
+        request.join()
     with torch.inference_mode():
         states.apply_staged_writes()
     _apply_to_all(instance)
-    for name in names:
-        states.remove_request(name)
+    for request in requests:
+        states.remove_request(request.name)
     instance.answers.clear()
 
 
@@ -130,18 +128,9 @@ def _apply_to_all(instance: Watched) -> None:
     slots = torch.arange(count, dtype=torch.int32)
     with torch.inference_mode():
         instance.apply_staged_writes()
-        instance.apply(
-            torch.zeros(count, instance.states.vocab_size, dtype=torch.float32),
-            LogitsContext(
-                expanded_idx_mapping=slots,
-                idx_mapping=slots,
-                idx_mapping_np=np.arange(count, dtype=np.int32),
-                expanded_local_pos=torch.zeros(count, dtype=torch.int32),
-                input_ids=torch.zeros(count, dtype=torch.int32),
-                pos=torch.zeros(count, dtype=torch.int64),
-                seq_lens_upper_bound_np=np.ones(count, dtype=np.int32),
-            ),
-        )
+        logits = torch.zeros(count, instance.states.vocab_size, dtype=torch.float32)
+        ends, newest = torch.zeros(count, dtype=torch.int64), torch.zeros(count, dtype=torch.int32)
+        instance.apply(logits, one_row_each(slots, ends, newest))
 
 
 def agrees_with_itself(trial: Trial) -> Finding:
@@ -265,15 +254,7 @@ def _decoded(
     Only steps in which all of them decode run as a full CUDA graph.
     """
     instance = bench.new()
-    prompt = bench.prompt
-    requests = [
-        Alone(instance, bench.params(choice), prompt, name=f"r{number}")
-        for number, choice in enumerate(batch)
-    ]
-    for request in requests:
-        request.join()
-    with torch.inference_mode():
-        instance.states.apply_staged_writes()
+    requests = all_join(instance, bench, batch)
     rows = []
     for step in range(bench.behind(STEPS, *batch)):
         before = bench.given(step).repeat(len(requests), 1)
@@ -288,35 +269,26 @@ def _decoded(
 def _filled(bench: Bench, count: int) -> str | None:
     """Fill an instance with requests; say which row is not the one that its request gets alone."""
     instance = bench.new(count, speculative=bench.speculates)
-    states = instance.states
-    prompt = bench.prompt
-    names = [f"r{number}" for number in range(count)]
-    tokens = [*prompt, *bench.begun(*bench.choices)]  # as those that are resumed
-    for number, name in enumerate(names):
-        states.add_request(name, len(prompt), tokens, 0, 1)
-        with torch.inference_mode():
-            slot = states.req_id_to_index[name]
-            instance.add_request(slot, bench.params(bench.choices[number % len(bench.choices)]))
+    choices = [bench.choices[number % len(bench.choices)] for number in range(count)]
+    begun = bench.begun(*bench.choices)  # as of those that are resumed
+    requests = all_join(instance, bench, choices, begun)
     with torch.inference_mode():
-        states.apply_staged_writes()
         instance.apply_staged_writes()
     drafts = (0, MOST_DRAFTS) if bench.speculates else (0,)
-    found = (_full(bench, instance, names, 1 + count) for count in drafts)
+    found = (_full(bench, requests, 1 + count) for count in drafts)
     return next((what for what in found if what), None)
 
 
-def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str | None:
+def _full(bench: Bench, requests: Sequence[Alone], rows: int) -> str | None:
     """Process ``rows`` rows of every request; say which first row is not the one it gets alone."""
-    states = instance.states
-    slots_np = np.array([states.req_id_to_index[name] for name in names], dtype=np.intp)
+    instance, begun = requests[0].instance, requests[0].outputs
+    slots_np = np.array([request.slot for request in requests], dtype=np.intp)
     slots = torch.from_numpy(slots_np)
-    offsets = torch.arange(rows, dtype=torch.int32).repeat(len(names))
-    begun = bench.begun(*bench.choices)
-    newest = [*bench.prompt, *begun]
-    last = len(newest) - 1
-    fed = torch.full((len(names), rows), bench.tokens[0], dtype=torch.int32)
-    fed[:, 0] = newest[-1]
-    logits = bench.given(len(begun)).repeat(len(names) * rows, 1)
+    offsets = torch.arange(rows, dtype=torch.int32).repeat(len(requests))
+    last = requests[0].length - 1
+    fed = torch.full((len(requests), rows), bench.tokens[0], dtype=torch.int32)
+    fed[:, 0] = [*bench.prompt, *begun][-1]
+    logits = bench.given(len(begun)).repeat(len(requests) * rows, 1)
     with torch.inference_mode():
         result = instance.apply(
             logits.clone(),
@@ -327,19 +299,18 @@ def _full(bench: Bench, instance: Watched, names: list[str], rows: int) -> str |
                 expanded_local_pos=offsets,
                 input_ids=fed.flatten(),
                 pos=(last + offsets).to(torch.int64),
-                seq_lens_upper_bound_np=np.full(len(names), last + rows, dtype=np.int32),
+                seq_lens_upper_bound_np=np.full(len(requests), last + rows, dtype=np.int32),
             ),
         )
     alone = {
         choice: [after[0] for _, after in rows_alone(bench, choice, 1 + len(begun), begun)][-1]
         for choice in bench.choices
     }
-    for number, name in enumerate(names):
+    for number, slot in enumerate(slots_np.tolist()):
         choice = bench.choices[number % len(bench.choices)]
-        answered = instance.answers[states.req_id_to_index[name]]
-        if answered and not same(result[number * rows], alone[choice]):
+        if instance.answers[slot] and not same(result[number * rows], alone[choice]):
             return (
-                f"in a batch of {len(names)} requests with {rows} rows each, the row of request "
+                f"in a batch of {len(requests)} requests with {rows} rows each, the row of request "
                 f"{number} ({label(choice)}) is not the one that it gets alone"
             )
     return None

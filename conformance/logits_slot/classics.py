@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from conformance.inputs.history import Choice, History, Request, Step
 from conformance.logits.classics import companies, interruptions, resumptions, successions
@@ -13,20 +13,24 @@ from conformance.logits.requests import Stock
 
 def classics(name: str, bench: Stock) -> Iterable[History]:
     """Return the classics of a stratum, of the parameter sets that switch on."""
-    on = [choice for choice in bench.choices if choice[0] == "on"]
-    off = [choice for choice in bench.choices if choice[0] == "off"]
     written = _WRITTEN.get(name)
-    return written(bench, on, (off or on)[0]) if written and on else ()
+    return written(bench) if written and _switching(bench) else ()
 
 
-def _plain(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:  # noqa: ARG001 - as the others
-    """One request joins another that is told something else."""
-    return companies(bench)
+def _switching(bench: Stock) -> list[Choice]:
+    """Return the parameter sets that switch on."""
+    return [choice for choice in bench.choices if choice[0] == "on"]
 
 
-def _recycled(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:
+def _other(bench: Stock) -> Choice:
+    """Return the first parameter set that does not, or any where all do."""
+    off = (choice for choice in bench.choices if choice[0] == "off")
+    return next(off, _switching(bench)[0])
+
+
+def _recycled(bench: Stock) -> Iterable[History]:
     """Requests take over the slots of others, one of which did not opt in."""
-    prompt = bench.tokens[:2]
+    on, other, prompt = _switching(bench), _other(bench), bench.tokens[:2]
     yield (
         Step(join=(Request("A", prompt, on[0]), Request("B", prompt, on[-1]))),
         Step(repeat=2),
@@ -46,9 +50,9 @@ def _recycled(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[His
         )
 
 
-def _resume(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:  # noqa: ARG001 - as the others
+def _resume(bench: Stock) -> Iterable[History]:
     """One of two requests is preempted, and comes back, once and behind each output."""
-    prompt = bench.tokens[:2]
+    on, prompt = _switching(bench), bench.tokens[:2]
     yield (
         Step(join=(Request("A", prompt, on[0]), Request("B", prompt, on[-1]))),
         Step(repeat=3),
@@ -59,9 +63,9 @@ def _resume(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[Histo
     yield from interruptions(bench)
 
 
-def _skipped(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:
+def _skipped(bench: Stock) -> Iterable[History]:
     """One request is not scheduled for some steps."""
-    prompt = bench.tokens[:2]
+    on, other, prompt = _switching(bench), _other(bench), bench.tokens[:2]
     yield (
         Step(join=(Request("A", prompt, on[0]), Request("B", prompt, other))),
         Step(repeat=2),
@@ -77,9 +81,9 @@ def _skipped(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[Hist
     )
 
 
-def _drafts(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:  # noqa: ARG001 - as the others
+def _drafts(bench: Stock) -> Iterable[History]:
     """Drafts of three requests are verified, step after step."""
-    tokens = bench.tokens
+    on, tokens = _switching(bench), bench.tokens
     # Which drafts are accepted depends on the prompt: of two, it is each one in turn.
     odd, even = (Request(name, tuple(tokens[-n:]), on[-1]) for n, name in enumerate("AB", 1))
     yield (
@@ -88,16 +92,11 @@ def _drafts(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[Histo
     )
 
 
-def _chunk(bench: Stock, on: Sequence[Choice], other: Choice) -> Iterable[History]:  # noqa: ARG001 - as the others
-    """One request comes back in parts, behind what is waited for."""
-    return resumptions(bench)
-
-
-_WRITTEN: Mapping[str, Callable[[Stock, Sequence[Choice], Choice], Iterable[History]]] = {
-    "plain": _plain,
+_WRITTEN: Mapping[str, Callable[[Stock], Iterable[History]]] = {
+    "plain": companies,
     "recycled": _recycled,
     "resume": _resume,
-    "chunk": _chunk,
+    "chunk": resumptions,
     "skipped": _skipped,
     "drafts": _drafts,
 }

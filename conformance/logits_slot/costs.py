@@ -6,14 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import torch
-from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.findings import Finding
 from conformance.logits import costs, memory
 from conformance.logits.costs import Batch
-from conformance.logits_slot.bench import Alone, Bench, Watched, context, together
+from conformance.logits_slot.bench import (
+    Bench,
+    Watched,
+    all_join,
+    context,
+    one_row_each,
+    together,
+)
 from conformance.settings import Budget
 from conformance.watching.leaks import Given
 
@@ -26,19 +31,7 @@ def start(bench: Bench, batch: Batch) -> Callable[[], None]:
 
     """
     instance = bench.new(max(costs.SIZES), vocabulary=batch.vocabulary, trusted=True)
-    requests = [
-        Alone(
-            instance,
-            bench.params(batch.choice(row)),
-            bench.prompt,
-            name=f"request {row}",
-        )
-        for row in range(batch.requests)
-    ]
-    for request in requests:
-        request.join()
-    with torch.inference_mode():
-        instance.states.apply_staged_writes()
+    requests = all_join(instance, bench, [batch.choice(row) for row in range(batch.requests)])
     logits = batch.logits(bench)
     for step in range(batch.history + costs.WARM_UP):
         result = together(requests, logits)
@@ -116,17 +109,8 @@ def _serve(
             if not applied:
                 continue
             logits = bench.table[step % 80 : step % 80 + len(slots)]
-            result = instance.apply(
-                logits.clone(),
-                LogitsContext(
-                    expanded_idx_mapping=slots,
-                    idx_mapping=slots,
-                    idx_mapping_np=slots.numpy(),
-                    expanded_local_pos=torch.zeros(len(slots), dtype=torch.int32),
-                    input_ids=states.all_token_ids.gpu[:, length - 1].clone(),
-                    pos=torch.full((len(slots),), length - 1),
-                    seq_lens_upper_bound_np=np.full(len(slots), length, dtype=np.int32),
-                ),
-            )
+            ends = torch.full((len(slots),), length - 1)
+            newest = states.all_token_ids.gpu[:, length - 1].clone()
+            result = instance.apply(logits.clone(), one_row_each(slots, ends, newest))
             acted += not torch.equal(result, logits)
     return acted

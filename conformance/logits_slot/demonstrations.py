@@ -43,8 +43,8 @@ _OF_ROW = {
     Kind.NAN: {"is": "nan"},
     Kind.INFINITE: {"is": "infinite"},
     Kind.NO_TOKEN: {"is": "no-token"},
+    Kind.ANSWER: {"is": "unchanged", "why": "add_request had returned False"},
 }
-_DECLINED = {"is": "unchanged", "why": "add_request had returned False"}
 
 #: What is expected of the last call.
 _OF_CALL = {
@@ -121,29 +121,22 @@ def _record(plugin: type, errand: Record) -> list[dict[str, Any]] | None:
     kind = case["trouble"]["kind"]
     trouble = next((each for each in played.troubles if each.kind == kind), played.troubles[0])
     if errand.meaning is not None and trouble.kind is Kind.MEANING:
-        return list(parts(journal, {"row": 0, **errand.meaning.shown(trouble)}))
+        return parts(journal, {"row": 0, **errand.meaning.shown(trouble)})
     return _of_trouble(journal, trouble)
 
 
 def _of_trouble(journal: Journal, trouble: Trouble) -> list[dict[str, Any]] | None:
     """Return parts of what was done, with what is to be expected at their end."""
-    kind = Kind(trouble.kind)
+    kind = trouble.kind
     if kind in _OF_CALL:
-        return list(parts(journal, _of_call(journal, kind)))
+        return parts(journal, _of_call(journal, kind))
     if kind in (Kind.MUTATED, Kind.PARAMETERS):
         return _of_writing(journal, trouble)
-    answered = kind is Kind.ANSWER and trouble.row is None
-    if answered:
+    if kind is Kind.ANSWER and trouble.row is None:
         join = next(e for e in reversed(journal.events) if e["do"] == "join")
         join["to"] = "answer"
-        return list(parts(journal, {"is": "answer"}))
-    if kind is Kind.ANSWER:
-        expect = dict(_DECLINED)
-    elif kind in _OF_ROW:
-        expect = dict(_OF_ROW[kind])
-    else:
-        return None
-    return list(parts(journal, _of_row(journal, expect)))
+        return parts(journal, {"is": "answer"})
+    return parts(journal, _of_row(journal, _OF_ROW[kind])) if kind in _OF_ROW else None
 
 
 def _of_call(journal: Journal, kind: Kind) -> dict[str, Any]:
@@ -159,15 +152,15 @@ def _of_writing(journal: Journal, trouble: Trouble) -> list[dict[str, Any]] | No
     if trouble.kind is Kind.PARAMETERS:
         batch = (e for e in reversed(journal.events) if e["name"] == "batch")
         next(e for e in batch if e["do"] == "join")["to"] = "params"
-        return list(parts(journal, {"is": "parameters"}))
+        return parts(journal, {"is": "parameters"})
     last = journal.events[-1]
     if last["do"] == "begin":
         return None  # the runner writes, too
     last["to"] = "result"
-    return list(parts(journal, {"is": "only-read", "what": trouble.wrote}))
+    return parts(journal, {"is": "only-read", "what": trouble.wrote})
 
 
-def _of_row(journal: Journal, expect: dict[str, Any]) -> dict[str, Any]:
+def _of_row(journal: Journal, expect: Mapping[str, str]) -> dict[str, Any]:
     """Mark the calls that gave the row and the row that it should be."""
     judged = journal.judged
     assert judged is not None

@@ -10,7 +10,8 @@ import torch
 
 from conformance.counterexample.logits_slot_player import Waits
 from conformance.findings import Finding, failed, passed
-from conformance.logits.findings import label, switched_on
+from conformance.inputs.history import label
+from conformance.logits.findings import switched_on
 from conformance.logits.masks import preferred
 from conformance.logits.requests import REFUSES_MASKS
 from conformance.logits.trial import Trial

@@ -84,7 +84,7 @@ class Journal(Observer):
         return int(same[0]) if same else in_full(row)
 
 
-def parts(journal: Journal, expect: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+def parts(journal: Journal, expect: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the events as programs show them, the shorter part first."""
     shown = _until(journal.events)
     request = expect.get("request")

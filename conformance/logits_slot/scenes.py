@@ -13,6 +13,7 @@ from typing import Any
 from conformance.counterexample.logits_checks import SCRIPTED
 from conformance.counterexample.source import encoded
 from conformance.generations import named
+from conformance.logits.cases import validation
 from conformance.logits.keywords import admissible
 from conformance.logits.trial import Trial
 
@@ -55,26 +56,13 @@ def _admitting(trial: Trial, _: Mapping[str, Any]) -> list[Part]:
     """LS-23: one request that is refused in vain, in the wrong way, or not at all."""
     wanted = [(keywords, "raises-nothing") for keywords in trial.bench.parameters.values()]
     wanted += [(keywords, "refuses") for keywords in _admitted(trial)]
-    return [
-        {
-            "calls": [
-                {"do": "params", "name": "params", "of": "", "keywords": encoded(keywords)},
-                {"do": "validate", "params": "params"},
-            ],
-            "expect": {"is": what},
-        }
-        for keywords, what in wanted
-    ]
+    return [{"calls": validation(keywords), "expect": {"is": what}} for keywords, what in wanted]
 
 
 def _answering(trial: Trial, found: Mapping[str, Any]) -> list[Part]:
     """LS-45: the request for which something is returned."""
-    keywords = encoded(trial.bench.parameters[found["choice"]])
-    calls = [
-        {"do": "params", "name": "params", "of": "", "keywords": keywords},
-        {"do": "validate", "params": "params", "to": "returned"},
-    ]
-    return [{"calls": calls, "expect": {"is": "nothing"}}]
+    made, asked = validation(trial.bench.parameters[found["choice"]])
+    return [{"calls": [made, {**asked, "to": "returned"}], "expect": {"is": "nothing"}}]
 
 
 def _declining(trial: Trial, found: Mapping[str, Any]) -> list[Part]:

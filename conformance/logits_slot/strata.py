@@ -244,11 +244,8 @@ def _early(turns: int, instance: Watched) -> None:
 
 def _neighbour(instance: Watched) -> None:
     """Have a request in the first slot that runs and is not scheduled: rows start at zero."""
-    states, params = instance.states, SamplingParams()
-    states.add_request("neighbour", 1, [_STALE], 0, 1)
+    Alone(instance, SamplingParams(), [_STALE], name="neighbour").begin()
     with torch.inference_mode():
-        instance.add_request(states.req_id_to_index["neighbour"], params)
-        states.apply_staged_writes()
         instance.apply_staged_writes()
 
 

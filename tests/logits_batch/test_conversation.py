@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from conformance.inputs.history import label
 from conformance.ledger import Ledger
 from conformance.logits import server as server_module
 from conformance.logits.conversation import Answer, Ask, body_of
-from conformance.logits.findings import label
 from conformance.logits.live_trial import LogitsTrial
 from conformance.logits.server import Trial
 from conformance.logits_batch.live import ROLES

@@ -381,7 +381,7 @@ def _different(refused: list[Outcome]) -> tuple[Keywords, ...]:
         arguments = outcome.keywords.get("extra_args")
         if set(outcome.keywords) == {"extra_args"} and isinstance(arguments, dict):
             types = tuple((key, type(value).__name__) for key, value in arguments.items())
-            if carriers.REST in carriers.ways(outcome.keywords, carried=outcome.carried):
+            if carriers.REST in outcome.ways:
                 found.setdefault(types, outcome.keywords)
     return tuple(islice(found.values(), MAX_REFUSALS))
 

@@ -60,7 +60,7 @@ def in_engine(
         try:
             for order in orders if harmful else orders[:1]:
                 answers += _among(engine, neighbours, outcome, order)
-            after = _together(engine, neighbours)
+            after = workload.answers(engine, neighbours)
         except OutOfTime:
             raise
         except Exception as error:  # noqa: BLE001 - whatever ends an engine
@@ -86,10 +86,6 @@ def _jobs(bench: Stock) -> list[Job]:
     except Exception:  # noqa: BLE001 - it refuses what is drawn at random
         return [first, last]
     return [first, last, third]
-
-
-def _together(engine: OfflineEngine, jobs: Sequence[Job]) -> list[tuple[int, ...]]:
-    return engine.generate([job.prompt for job in jobs], [job.params() for job in jobs])
 
 
 def _orders(count: int) -> list[tuple[int | None, ...]]:
@@ -148,12 +144,12 @@ def in_servers(
         sets: bodies of requests that work, by the parameter set.
 
     """
-    carried = [o for o in explored.nearest if carriers.REST in _ways(o)]
+    carried = [o for o in explored.nearest if carriers.REST in o.ways]
     harm = explored.harm
     for server in servers:
         if not _serve_odd(ledger, roles, server, carried, sets):
             return
-    if harm is not None and carriers.REST in _ways(harm):
+    if harm is not None and carriers.REST in harm.ways:
         for server in servers:
             if isinstance(server, Server) and (seen := _harm_in(server, harm, sets)):
                 ledger.advise(roles.harmless, seen)
@@ -280,10 +276,6 @@ def _compared(answer: Answer, alone: Answer) -> str:
     return f"{got}, alone {alone.text!r}"
 
 
-def _ways(outcome: Outcome) -> tuple[str, ...]:
-    return carriers.ways(outcome.keywords, carried=outcome.carried)
-
-
 def _arguments(outcome: Outcome) -> Mapping[str, Any]:
     return outcome.keywords.get("extra_args") or {}
 
@@ -291,7 +283,7 @@ def _arguments(outcome: Outcome) -> Mapping[str, Any]:
 def _by_sdk(outcome: Outcome) -> bool:
     """Tell whether the SDK asks for a completion with it."""
     route = carriers.route_of(outcome.keywords)
-    return carriers.SDK in _ways(outcome) and route is not None and route.path == bodies.PATH
+    return carriers.SDK in outcome.ways and route is not None and route.path == bodies.PATH
 
 
 def _ask(outcome: Outcome) -> Ask:

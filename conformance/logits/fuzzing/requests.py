@@ -6,7 +6,7 @@ from typing import Any
 from conformance.counterexample.source import encoded
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.logits import reasons
-from conformance.logits.cases import history_case
+from conformance.logits.cases import history_case, validation
 from conformance.logits.fuzzing import carriers
 from conformance.logits.fuzzing.explorer import Explored
 from conformance.logits.fuzzing.serving import Outcome, Stage, histories
@@ -81,8 +81,7 @@ def _shown(trial: Trial, explored: Explored) -> Finding:
 def _sentence(outcome: Outcome) -> str:
     """Say what a request does."""
     keywords = readable(outcome.keywords)
-    arrives = carriers.ways(outcome.keywords, carried=outcome.carried)
-    by = f" (by {', '.join(arrives)})" if arrives else ""
+    by = f" (by {', '.join(outcome.ways)})" if outcome.ways else ""
     if (route := carriers.ordinary(outcome.keywords)) is not None:
         by += f", as every request to {route.path} without vllm_xargs has it,"
     what = f"{outcome.said}{_at(outcome)}"
@@ -120,9 +119,7 @@ def _of_admission(
     trial: Trial, outcome: Outcome, expect: dict[str, Any], *, hangs: bool
 ) -> dict[str, Any]:
     """Return the counterexample of a request that does not get past ``validate_params``."""
-    made = {"do": "params", "name": "params", "of": "", "keywords": encoded(outcome.keywords)}
-    asked = {"do": "validate", "params": "params"}
-    calls = {"calls": [made, asked], "expect": expect, "hangs": hangs}
+    calls = {"calls": validation(outcome.keywords), "expect": expect, "hangs": hangs}
     return {**calls, **_facts(trial, outcome)}
 
 
@@ -132,7 +129,7 @@ def _facts(trial: Trial, outcome: Outcome) -> dict[str, Any]:
     return {
         "request": {
             "keywords": encoded(outcome.keywords),
-            "ways": list(carriers.ways(outcome.keywords, carried=outcome.carried)),
+            "ways": list(outcome.ways),
             "curl": carriers.curl(outcome.keywords),
             "place": outcome.place,
             #: Tokens of the model, where what is sent says how many they are.

@@ -78,6 +78,11 @@ class Outcome:
     played: Played | None = None
 
     @property
+    def ways(self) -> tuple[str, ...]:
+        """By which ways the request can reach an engine, the most public first."""
+        return carriers.ways(self.keywords, carried=self.carried)
+
+    @property
     def same_fault(self) -> tuple[object, ...]:
         """What the outcomes of requests that meet the same fault have in common."""
         return self.end, self.stage, self.kind, self.error

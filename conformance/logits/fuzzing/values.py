@@ -123,7 +123,7 @@ def of_size(value: object, vocabulary: int) -> bool:
     return False
 
 
-def paths(value: object, start: Position = ()) -> Iterator[Position]:
+def paths(value: object, start: Position) -> Iterator[Position]:
     """Yield where the value stands and where its parts do, from the outside in."""
     yield start
     if isinstance(value, dict):
@@ -339,14 +339,18 @@ def mutations(
 
 def readable(keywords: Mapping[str, Any]) -> str:
     """Return keywords as a person reads them: ``extra_args={"boost": 500}``."""
-    said = ", ".join(f"{name}={expression(value)}" for name, value in keywords.items())
+    said = _written(keywords)
     return said if len(said) <= READABLE else said[:READABLE] + " ..."
 
 
 def size(keywords: Mapping[str, Any]) -> tuple[bool, int, str]:
     """Order requests: those that HTTP can carry first, then by how much a person has to read."""
-    said = ", ".join(f"{name}={expression(value)}" for name, value in keywords.items())
+    said = _written(keywords)
     return not _flat(keywords.get("extra_args") or {}), len(said), said
+
+
+def _written(keywords: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={expression(value)}" for name, value in keywords.items())
 
 
 def _flat(arguments: Mapping[str, Any]) -> bool:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from conformance.logits.rules import means_what_is_expected
 from conformance.logits_batch.catalogue.sources import ALL, ENGINE, RAISES, document, vllm
-from conformance.rules import Rule, Source, ends, section, sentence
+from conformance.rules import Rule, ends, section, sentence
 
 RULES = section(
     "Logits",
@@ -168,16 +169,5 @@ RULES = section(
         "pin_memory=True) raises. On a CPU such a mistake is not noticed; on a GPU the first step "
         "that gets there ends the engine.",
     ),
-    Rule(
-        id="LB-46",
-        title="Rows are what the author says they are",
-        statement=(
-            "Where a profile has `expected`, each row is what that function returns for the "
-            "request's parameters, prompt, outputs and logits, within the profile's `tolerance`."
-        ),
-        sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
-        hint="One of the two is wrong: the plugin, or the function. Compare the tokens that the "
-        "failure shows with what the request asked for.",
-        evidence=ENGINE,
-    ),
+    means_what_is_expected("LB-46"),
 )

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from conformance.logits.rules import means_what_is_expected
 from conformance.logits_slot.catalogue.sources import ALL, ENGINE, interface, vllm
-from conformance.rules import Rule, Source, ends, section, sentence
+from conformance.rules import Rule, ends, section, sentence
 
 RULES = section(
     "Processed logits",
@@ -115,16 +116,5 @@ RULES = section(
         "arrays of the host. torch.from_numpy(array).pin_memory() pins a copy of an array; "
         "torch.tensor(array, pin_memory=True) raises. On a CPU such a mistake is not noticed.",
     ),
-    Rule(
-        id="LS-43",
-        title="Rows are what the author says they are",
-        statement=(
-            "Where a profile has `expected`, each row is what that function returns for the "
-            "request's parameters, prompt, outputs and logits, within the profile's `tolerance`."
-        ),
-        sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
-        hint="One of the two is wrong: the plugin, or the function. Compare the tokens that the "
-        "failure shows with what the request asked for.",
-        evidence=ENGINE,
-    ),
+    means_what_is_expected("LS-43"),
 )
