@@ -41,8 +41,7 @@ def answers(trial: Trial) -> Finding:
     bench = trial.bench
     guessed: Finding | None = None
     nothing = True
-    for index in range(bench.stock.given):
-        data = bench.stock.valid[index]
+    for index, data in enumerate(bench.stock.originals):
         for request_id, where in (("id-0", ""), (None, "offline, without a request id, ")):
             answer = bench.alone(index, request_id) if request_id else bench.try_offline(data)[0]
             if answer.guessed:
@@ -86,17 +85,14 @@ def _nothing(bench: Bench) -> Finding:
     return made_up(what) if plugin.guessing else failed(what)
 
 
-#: Why others wait then.
-
-
 def no_longer(trial: Trial) -> Finding | None:
     """Return which valid request is answered no more, though it was, by a new instance."""
     bench = trial.bench
     if trial.answered().verdict is not Verdict.PASS:
         return None
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         for where, answer in (
-            ("", bench.try_online(data).answers[0]),
+            ("", bench.answer_to(data)),
             ("offline, ", bench.try_offline(data)[0]),
         ):
             if answer.kind is not Kind.ANSWERED:
@@ -146,7 +142,7 @@ def refuses(trial: Trial) -> Finding:
     guessed: Finding | None = None
     for data in trial.bench.stock.invalid:
         for where, answer in (
-            ("", trial.bench.try_online(data).answers[0]),
+            ("", trial.bench.answer_to(data)),
             ("offline, ", trial.bench.try_offline(data)[0]),
         ):
             if answer.kind is Kind.REFUSED or (answer.kind is Kind.FAILED and not answer.guessed):
@@ -179,8 +175,7 @@ def unserved(trial: Trial) -> Finding | None:
 def pure(trial: Trial) -> Finding:
     """The data of a request are the same afterwards."""
     bench = trial.bench
-    for index in range(bench.stock.given):
-        data = bench.stock.valid[index]
+    for data in bench.stock.originals:
         mine = copy.deepcopy(data)
         plugin = bench.make()
         bench.offline.serve(plugin, mine, task=bench.task_to_name)
@@ -196,8 +191,7 @@ def pure(trial: Trial) -> Finding:
 def forms(trial: Trial) -> Finding:
     """``parse_request`` gives the same for every form of the same data."""
     bench = trial.bench
-    for index in range(bench.stock.given):
-        data = bench.stock.valid[index]
+    for data in bench.stock.originals:
         wanted = _prompts(trial, request_of(copy.deepcopy(data)))
         for what, form in (
             ("the dictionary of offline inference", {"data": copy.deepcopy(data)}),

@@ -171,7 +171,12 @@ class Bench:
 
     @property
     def _told(self) -> bool:
-        return own_pooler(str(self.around.config.model_config.model)) is not None
+        return own_pooler(self.model) is not None
+
+    @property
+    def model(self) -> str:
+        """The folder of the model."""
+        return str(self.around.config.model_config.model)
 
     @property
     def path(self) -> str | None:
@@ -201,6 +206,10 @@ class Bench:
         """Serve one request with any data from a fresh instance."""
         online = self.waiting if awaited else self.online
         return play(online, self.make(), self.around, ALONE, [data])
+
+    def answer_to(self, data: object) -> Answer:
+        """Return what one request with any data gets from a fresh instance."""
+        return self.try_online(data).answers[0]
 
     def try_offline(self, data: object) -> tuple[Answer, Watched]:
         """Serve one request offline, from a fresh instance."""

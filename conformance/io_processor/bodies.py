@@ -94,10 +94,10 @@ def asking(bench: Bench, budget: Budget) -> Asked:
     known = bench.stock
     return Asked(
         bench.generation,
-        str(bench.around.config.model_config.model),
+        bench.model,
         bench.seed,
         IO_BODIES.most(budget),
-        known.valid[: known.given],
+        known.originals,
         known.invalid,
         known.keys,
     )
@@ -348,7 +348,7 @@ class _Sending:
         return self._note(sent, data, answer)
 
     def _served(self, data: object) -> Answer:
-        return self._bench.try_online(data).answers[0]
+        return self._bench.answer_to(data)
 
     def _begun(self, data: object) -> tuple[Answer | None, int]:
         """Serve a long request, to its end where that takes no time; count its prompts."""

@@ -143,11 +143,10 @@ def uncallable(bench: Bench) -> Finding | None:
     """Return which hook cannot be called as hosts call it, or None."""
     made = bench.make().plugin
     parse = "parse_data" if bench.generation == DATA else "parse_request"
-    params = "merge_pooling_params" if bench.generation == DATA else "validate_or_generate_params"
     calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
         (parse, ({},), {}),
-        (params, (), {}),
-        (params, (None,), {}),
+        (bench.asked, (), {}),
+        (bench.asked, (None,), {}),
         ("pre_process", (), {"prompt": None, "request_id": "id"}),
         ("pre_process", (), {"prompt": None}),
         ("post_process", (_OUTPUTS,), {"request_id": "id"}),

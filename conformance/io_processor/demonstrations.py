@@ -46,7 +46,7 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
         return plain
     fqcn = f"{bench.cls.__module__}:{bench.cls.__qualname__}"
     case = document(rule, fqcn, plain, bench.generation)
-    model = str(bench.around.config.model_config.model)
+    model = bench.model
     hidden = [spelt("answer", place) for place in sorted(bench.hidden)]
     scenes = islice(_scenes(trial, rule, finding, plain), TRIED)
     candidates = (
@@ -60,9 +60,7 @@ def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     bench = trial.bench
     known: Any = getattr(bench, "stock", None)  # None where nobody has asked for it yet
     listed = trial.section.get("valid", [])
-    valid = (
-        list(known.valid[: known.given]) if known else listed if isinstance(listed, list) else []
-    )
+    valid = list(known.originals) if known else listed if isinstance(listed, list) else []
     invalid = list(known.invalid) if known else []
     found: dict[str, Any] = {
         "rule": rule,

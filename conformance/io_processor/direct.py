@@ -28,7 +28,7 @@ def prepared(
     params = asks(plugin, bench)()
     if params.task is None:
         params.task = "plugin"
-    rendered = Documented(bench.generation, bench.around)._render(given)  # noqa: SLF001 - a friend
+    rendered = Documented(bench.generation, bench.around).render(given)
     return [
         output_of(f"{request_id}-{index}", prompt, params, bench.around.config)
         for index, prompt in enumerate(rendered)

@@ -211,7 +211,7 @@ def _named(
         if key in data:
             continue
         wrong = {**data, key: "a"}
-        answer = bench.try_online(wrong).answers[0]
+        answer = bench.answer_to(wrong)
         if answer.complaints:
             yield key, (data, mended(wrong, answer.complaints))
         for word in QUOTED.findall(answer.error)[:NAMED]:
@@ -269,7 +269,7 @@ def discover(bench: Bench) -> Tried:
         seen.append(data)
         read: list[str] = []
         watching = lookalikes.Watching(data, read) if isinstance(data, dict) else data
-        answer = bench.try_online(watching).answers[0]
+        answer = bench.answer_to(watching)
         if answer.kind is Kind.ANSWERED and data != {}:
             keys.extend(key for key in dict.fromkeys(read) if key not in keys)
             return Tried([data, *_another(bench, data)], tuple(keys), refused)
@@ -295,7 +295,7 @@ def discover(bench: Bench) -> Tried:
         candidates.extend((each, looked) for each in _filled(known, said))
         if isinstance(data, dict) and answer.complaints:
             candidates.appendleft((mended(data, answer.complaints), looked))
-    if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
+    if seen and bench.answer_to({}).kind is Kind.ANSWERED:
         return Tried([{}], tuple(keys))
     # Without one that is answered nobody knows whether that was why.
     return Tried([], tuple(keys or mentioned), furthest=furthest, complaint=complaint)
@@ -322,6 +322,6 @@ def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:
 def _another(bench: Bench, data: Any) -> list[Any]:  # noqa: ANN401 - JSON values
     """Return other data that the plugin answers, or none."""
     for other in varied(data):
-        if bench.try_online(other).answers[0].kind is Kind.ANSWERED:
+        if bench.answer_to(other).kind is Kind.ANSWERED:
             return [other]
     return []

@@ -282,11 +282,11 @@ class Documented:
         request_id: str,
     ) -> Received:
         """Serve a request with the asynchronous hooks."""
-        prompt, params = self._begin(plugin, request_of(data), None)
+        prompt, params = self.begin(plugin, request_of(data), None)
         prompts = await plugin.pre_process_async(prompt=prompt, request_id=request_id)
         generators = [
             engine.encode(rendered, params, f"{request_id}-{index}")
-            for index, rendered in enumerate(self._render(prompts))
+            for index, rendered in enumerate(self.render(prompts))
         ]
         merged = merge_async_iterators(*generators)
         try:
@@ -299,7 +299,7 @@ class Documented:
             del merged
         return self._respond(plugin, output, request_id)
 
-    def _begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401 - what plugins return
+    def begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401 - what plugins return
         """Parse a request and ask for its parameters."""
         if self.generation == DATA:
             prompt = plugin.parse_data(request.data)
@@ -312,7 +312,7 @@ class Documented:
             merged.task = "plugin"
         return prompt, merged
 
-    def _render(self, prompts: object) -> list[Any]:
+    def render(self, prompts: object) -> list[Any]:
         """Render prompts as vLLM does.
 
         Raises:
@@ -357,8 +357,8 @@ class DocumentedOffline:
         documented = Documented(self.generation, self.around)
         # Since 0.17 the plugin is handed what is in it.
         request = {"data": data} if self.generation == REQUEST else request_of(data)
-        prompt, params = documented._begin(plugin, request, PoolingParams(task=task))  # noqa: SLF001 - begins a request as its own `serve` does
-        rendered = documented._render(plugin.pre_process(prompt=prompt))  # noqa: SLF001 - renders it as that does
+        prompt, params = documented.begin(plugin, request, PoolingParams(task=task))
+        rendered = documented.render(plugin.pre_process(prompt=prompt))
         if failing:
             raise EngineFailed("the engine could not serve a prompt")
         outputs = [

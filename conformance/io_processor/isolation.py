@@ -29,11 +29,11 @@ from conformance.watching.comparison import Place, difference, letter, shortened
 #: Data of which every two are served one after the other, offline.
 MOST_OFFLINE = 6
 
-SEQUENCE = traffic.Shape("sequence", "IO-26", overlapping=False)
-INTERLEAVED = traffic.Shape("interleaved", "IO-27")
-SAME_IDS = traffic.Shape("same-ids", "IO-28", same_ids=True)
-TROUBLED = traffic.Shape("troubled", "IO-30", invalid=True, trouble=True)
-ORDER = traffic.Shape("order", "IO-17", single=True)
+SEQUENCE = Shape("sequence", overlapping=False)
+INTERLEAVED = Shape("interleaved")
+SAME_IDS = Shape("same-ids", same_ids=True)
+TROUBLED = Shape("troubled", invalid=True, trouble=True)
+ORDER = Shape("order", single=True)
 SHAPES = (SEQUENCE, INTERLEAVED, SAME_IDS, TROUBLED, ORDER)
 
 #: Two outputs that arrive in the other order.
@@ -46,10 +46,6 @@ CUTS = 60
 
 #: After how many outputs an engine fails or a client disconnects, at most.
 MOST_OUTPUTS = 3
-
-#: Shapes that must be clean before trouble in another one says anything about its own rule.
-BUILT_ON = {INTERLEAVED: (SEQUENCE,), SAME_IDS: (SEQUENCE, INTERLEAVED),
-            TROUBLED: (SEQUENCE, INTERLEAVED)}  # fmt: skip
 
 
 @attrs.frozen

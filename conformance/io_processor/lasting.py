@@ -56,8 +56,8 @@ def outliving(trial: Trial) -> Finding | None:
     bench = trial.bench
     if trial.untouched is None or not (bench.hidden or unsteady(bench)):
         return None
-    first, *others = bench.stock.valid[: bench.stock.given]
-    model = str(bench.around.config.model_config.model)
+    first, *others = bench.stock.originals
+    model = bench.model
     for other in (*others, first):
         asked = tuple(("id-0", data) for data in (first, other, first))
         errand = Errand(bench.generation, model, asked)
@@ -86,11 +86,11 @@ def remembered(trial: Trial) -> Finding | None:
     if trial.untouched is None:
         return None
     pairs: dict[object, tuple[Any, Any]] = {}
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         for kind, pair in near(data, bench.stock.keys):
             pairs.setdefault(kind, pair)
     data = tuple(each for pair in islice(pairs.values(), PAIRS) for each in pair)
-    model = str(bench.around.config.model_config.model)
+    model = bench.model
     asked = tuple((f"id-{number}", each) for number, each in enumerate(data))
     errands = [Errand(bench.generation, model, order) for order in (asked, asked[::-1])]
     try:

@@ -193,7 +193,7 @@ def optional(trial: Trial) -> Optional | None:
 
 
 def _answers(bench: Bench, data: object) -> bool:
-    return bench.try_online(data).answers[0].kind is Kind.ANSWERED
+    return bench.answer_to(data).kind is Kind.ANSWERED
 
 
 class Refused(Load):
@@ -213,7 +213,7 @@ class Refused(Load):
 
 def refused(bench: Bench) -> list[dict[str, Any]]:
     """Return objects that are refused, with something else in them or not."""
-    valid = bench.stock.valid[: bench.stock.given]
+    valid = bench.stock.originals
     spoilt = [
         spoil(data, place)
         for data in valid[:1]

@@ -36,7 +36,7 @@ def _measured(trial: Trial, what: str, limit: float, seconds: Callable[[Call], f
     # What hooks do with outputs that were made up, in vain, says nothing of how long they take.
     guessed = unanswered(trial)
     forms = [False] if bench.online is bench.waiting else [False, True]
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         for awaited in forms:
             longest: dict[str, float] = {}
             for time in range(TIMES):

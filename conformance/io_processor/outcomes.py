@@ -131,7 +131,7 @@ def one_prompt() -> Finding:
 def left(trial: Trial) -> Finding:
     """Outputs are the same after ``post_process``."""
     bench = trial.bench
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         plugin = bench.make()
         outputs = prepared(plugin, bench, data, "id-0")
         before = [_described(output) for output in outputs]
@@ -151,7 +151,7 @@ def _described(output: Any) -> Any:  # noqa: ANN401 - a PoolingRequestOutput
 
 def _results(bench: Bench) -> Iterator[tuple[Any, Watched, Any]]:
     """Yield data, the instance that served them, and what its ``post_process`` returned."""
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         plugin = bench.make()
         # Where something raises, another rule is about that.
         with suppress(Exception):
@@ -267,14 +267,14 @@ class Hashed:
     @classmethod
     def of(cls, bench: Bench) -> Hashed:
         """Return the requests of a bench, and some with more texts, whose order tells more."""
-        valid = bench.stock.valid[: bench.stock.given]
+        valid = bench.stock.originals
         more = [
             changed(data, place, MANY_TEXTS if isinstance(value, list) else " ".join(MANY_TEXTS))
             for data in valid
             for place, value in places(data)
             if isinstance(value, str) or (isinstance(value, list) and _texts(value))
         ]
-        model = str(bench.around.config.model_config.model)
+        model = bench.model
         data = (*valid[:MOST_HASHED], *more[:MOST_HASHED])
         return cls(bench.cls, bench.generation, model, bench.seed, data)
 
@@ -288,7 +288,7 @@ def hashed(asked: Hashed) -> list[Any]:
     if asked.generation == REQUEST:
         restore_documented_base()
     bench = Bench.open(asked.cls, asked.generation, asked.model, asked.seed)
-    answers = [bench.try_online(data).answers[0] for data in asked.data]
+    answers = [bench.answer_to(data) for data in asked.data]
     return [answer.data if answer.kind is Kind.ANSWERED else None for answer in answers]
 
 
@@ -296,8 +296,7 @@ def hashed(asked: Hashed) -> list[Any]:
 def same_offline(trial: Trial) -> Finding:
     """Without a request id the answer is the same, but for what says which request it is for."""
     bench = trial.bench
-    for index in range(bench.stock.given):
-        data = bench.stock.valid[index]
+    for index, data in enumerate(bench.stock.originals):
         online = bench.alone(index, _ID)
         offline, _ = bench.try_offline(data)
         if online.kind is not offline.kind:

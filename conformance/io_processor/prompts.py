@@ -57,7 +57,7 @@ def prompts(trial: Trial) -> Finding:
 def refused(bench: Bench) -> Refused | None:
     """Return which prompts vLLM does not take, with any model if there are such, or None."""
     first: Refused | None = None
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         found = _refused(bench, data)
         if found is not None and not found.needs:
             return found
@@ -78,7 +78,7 @@ def _refused(bench: Bench, data: object) -> Refused | None:
     except Exception:  # noqa: BLE001 - another rule is about that
         return None
     try:
-        Documented(bench.generation, bench.around)._render(given)  # noqa: SLF001 - a friend
+        Documented(bench.generation, bench.around).render(given)
     except Exception as error:  # noqa: BLE001 - vLLM refuses in many ways
         why = said(error, bench.path)
     else:

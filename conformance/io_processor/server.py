@@ -119,7 +119,7 @@ class Trial(IOProcessorTrial):
     @property
     def _valid(self) -> Sequence[Any]:
         stock = self.bench.stock
-        return stock.valid[: stock.given] if self.spared else stock.valid
+        return stock.originals if self.spared else stock.valid
 
     def _answered(self, client: Client) -> None:
         """Valid requests are answered, and the same by the OpenAI client and over plain REST."""

@@ -44,11 +44,16 @@ class Stock:
     #: The data of most keys that were refused as they were read, where none got any further.
     complaint: tuple[Any, str] | None = None
 
+    @property
+    def originals(self) -> tuple[Any, ...]:
+        """The valid data of the profile, or those found in its place, without variations."""
+        return self.valid[: self.given]
+
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
         found = {
             "origin": self.origin or "found by the harness",
-            "valid": list(self.valid[: self.given]),
+            "valid": list(self.originals),
             "invalid": list(self.invalid),
         }
         if self.origin is None:
@@ -60,7 +65,7 @@ class Stock:
         data = self.valid[index]
         if index < self.given:
             return f"the valid request {shortened(data)}"
-        apart = (_apart(data, other) for other in self.valid[: self.given])
+        apart = (_apart(data, other) for other in self.originals)
         number, own = min(enumerate(apart), key=lambda pair: len(repr(pair[1])))
         return f"a variation of valid[{number}], {shortened(own)},"
 

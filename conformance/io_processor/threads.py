@@ -210,7 +210,7 @@ class _Worker(threading.Thread):
 
 def bound(bench: Bench) -> Finding | None:
     """Return what goes wrong where ``post_process`` runs on another thread, or None."""
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         try:
             plugin = bench.make()
             wanted = finished(plugin, bench, prepared(plugin, bench, data, "id-0"), "id-0")
