@@ -10,7 +10,7 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.direct import prepared, served
 from conformance.io_processor.meaning import RTOL, SILENT, Meaning
 from conformance.io_processor.traffic import Asked, Do, History, Move
 from conformance.io_processor.trial import Trial
@@ -65,10 +65,7 @@ def _answers(bench: Bench, wanted: Mapping[int, Any]) -> Iterator[tuple[int, str
         ):
             if answer.kind is Kind.ANSWERED:
                 yield index, how, answer.data
-        data = bench.stock.valid[index]
-        plugin = bench.make()
-        offline = finished(plugin, bench, prepared(plugin, bench, data, None), None)
-        yield index, " offline", offline
+        yield index, " offline", served(bench, bench.stock.valid[index], None)
     for index, answer in zip(wanted, _crowd(bench, list(wanted)), strict=True):
         if answer.kind is Kind.ANSWERED:
             yield index, ", among all others,", answer.data

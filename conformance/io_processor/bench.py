@@ -96,15 +96,8 @@ class Bench:
         if generation == DATA:
             online, offline = installed_hosts(around)
             return cls(plugin, generation, around, online, offline, waiting, seed)
-        return cls(
-            plugin,
-            generation,
-            around,
-            waiting,
-            DocumentedOffline(generation, around),
-            waiting,
-            seed,
-        )
+        offline = DocumentedOffline(waiting)
+        return cls(plugin, generation, around, waiting, offline, waiting, seed)
 
     def make(self) -> Watched:
         """Make an instance as the host of its generation does.

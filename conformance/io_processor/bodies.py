@@ -30,7 +30,7 @@ from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.engine import made_up
 from conformance.io_processor.parameters import asks
-from conformance.io_processor.prompts import parsed
+from conformance.io_processor.prompts import prompts_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.search import IO_BODIES, draw
@@ -355,8 +355,7 @@ class _Sending:
         plugin = self._bench.make()
         started = time.monotonic()
         try:
-            made = parsed(plugin, self._bench, data)
-            prompts = prompt_to_seq(plugin.pre_process(prompt=made, request_id="id-0"))
+            prompts = prompt_to_seq(prompts_of(plugin, self._bench, data))
         except OutOfTime:
             raise
         except SystemExit as error:

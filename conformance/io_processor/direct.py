@@ -13,7 +13,7 @@ from conformance.io_processor.bench import Bench
 from conformance.io_processor.host import REQUEST, Documented
 from conformance.io_processor.messages import as_json, response_class
 from conformance.io_processor.parameters import asks
-from conformance.io_processor.prompts import parsed
+from conformance.io_processor.prompts import prompts_of
 from conformance.io_processor.watched import Watched
 
 
@@ -24,7 +24,7 @@ def prepared(
     request_id: str | None,
 ) -> list[PoolingRequestOutput]:
     """Take a request to where its outputs are there; return them in the order of its prompts."""
-    given = plugin.pre_process(prompt=parsed(plugin, bench, data), request_id=request_id)
+    given = prompts_of(plugin, bench, data, request_id)
     params = asks(plugin, bench)()
     if params.task is None:
         params.task = "plugin"
@@ -45,6 +45,12 @@ def finished(
     with torch.inference_mode():
         result = plugin.post_process(outputs, request_id=request_id)
     return responded(plugin, bench, result, request_id)
+
+
+def served(bench: Bench, data: object, request_id: str | None) -> Any:  # noqa: ANN401 - JSON values
+    """Return what the client gets for a request that a new instance serves alone."""
+    plugin = bench.make()
+    return finished(plugin, bench, prepared(plugin, bench, data, request_id), request_id)
 
 
 def responded(

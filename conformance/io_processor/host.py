@@ -347,23 +347,21 @@ class Documented:
 class DocumentedOffline:
     """``LLM.encode`` as the document describes it."""
 
-    generation: str
-    around: Surroundings
+    online: Documented
 
     def serve(
         self, plugin: Watched, data: object, *, failing: bool = False, task: str | None = None
     ) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request with the synchronous hooks."""
-        documented = Documented(self.generation, self.around)
+        documented = self.online
         # Since 0.17 the plugin is handed what is in it.
-        request = {"data": data} if self.generation == REQUEST else request_of(data)
+        request = {"data": data} if documented.generation == REQUEST else request_of(data)
         prompt, params = documented.begin(plugin, request, PoolingParams(task=task))
         rendered = documented.render(plugin.pre_process(prompt=prompt))
         if failing:
             raise EngineFailed("the engine could not serve a prompt")
-        outputs = [
-            output_of(numbered(plugin), each, params, self.around.config) for each in rendered
-        ]
+        config = documented.around.config
+        outputs = [output_of(numbered(plugin), each, params, config) for each in rendered]
         with torch.inference_mode():
             return plain(plugin.post_process(model_output=outputs))
 

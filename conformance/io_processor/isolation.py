@@ -39,8 +39,6 @@ SHAPES = (SEQUENCE, INTERLEAVED, SAME_IDS, TROUBLED, ORDER)
 #: Two outputs that arrive in the other order.
 TURNED = (Move(Do.ARRIVE, 0), Move(Do.DELIVER, 0, 1), Move(Do.DELIVER, 0))
 
-_TWO = 2
-
 #: How many cut data are tried for it.
 CUTS = 60
 
@@ -225,15 +223,16 @@ def of_two(bench: Bench, broken: Broken) -> tuple[Bench, Broken]:
     The bench that is returned with it has the data.
     """
     data = bench.stock.valid[broken.history.asked[0].data]
-    if sum(step.do is Do.DELIVER for step in broken.played.steps) <= len(TURNED) - 1:
+    outputs = sum(move.do is Do.DELIVER for move in TURNED)
+    if sum(step.do is Do.DELIVER for step in broken.played.steps) <= outputs:
         return bench, broken
     history = History((Asked(0, "id-0"),), TURNED)
     for smaller in islice(_cut(data), CUTS):
         small = copy.copy(bench)
-        small.stock = attrs.evolve(bench.stock, valid=(smaller,), given=1, prompts=(_TWO,))
+        small.stock = attrs.evolve(bench.stock, valid=(smaller,), given=1, prompts=(outputs,))
         small._alone = {}  # noqa: SLF001 - a friend
         played = small.play(history, awaited=True)
-        if played.steps[0].waits == _TWO and (found := judge(small, history, awaited=True)):
+        if played.steps[0].waits == outputs and (found := judge(small, history, awaited=True)):
             return small, found
     return bench, broken
 

@@ -11,7 +11,7 @@ import attrs
 
 from conformance.findings import Finding, failed
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.prompts import parsed, unsteady
+from conformance.io_processor.prompts import prompts_of, unsteady
 from conformance.io_processor.stock import near
 from conformance.io_processor.trial import Trial
 from conformance.watching.comparison import difference, plain, shortened
@@ -41,8 +41,7 @@ def in_turn(plugin: type[Any], errand: Errand) -> list[Any]:
     for request_id, data in errand.asked:
         made, given = bench.make(), None
         with suppress(Exception):
-            prompt = parsed(made, bench, data)
-            given = plain(made.pre_process(prompt=prompt, request_id=request_id))
+            given = plain(prompts_of(made, bench, data, request_id))
         found.append(given)
     return found
 

@@ -19,11 +19,11 @@ from conformance.inputs.places import changed, places
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
-from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.direct import finished, prepared, served
 from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.host import REQUEST
 from conformance.io_processor.messages import as_json, response_class
-from conformance.io_processor.prompts import parsed
+from conformance.io_processor.prompts import parsed, prompts_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.verdict import Verdict
@@ -40,8 +40,7 @@ def same_awaited(trial: Trial) -> Finding:
     if not overridden(bench):
         return none_awaited()
     for index, data in enumerate(bench.stock.valid):
-        plugin = bench.make()
-        wanted = plain(plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0"))
+        wanted = plain(prompts_of(bench.make(), bench, data))
         got = plain(_awaited_prompts(bench, data))
         if what := difference(got, wanted):
             return failed(
@@ -49,8 +48,7 @@ def same_awaited(trial: Trial) -> Finding:
                 case={"data": data},
             )
         answer = bench.alone(index, "id-0", awaited=True)
-        plugin = bench.make()
-        wanted = finished(plugin, bench, prepared(plugin, bench, data, "id-0"), "id-0")
+        wanted = served(bench, data, "id-0")
         if answer.kind is not Kind.ANSWERED:
             return failed(
                 f"with the awaited hooks the valid request {shortened(data)} {answer.describe()}",
@@ -308,8 +306,7 @@ def same_offline(trial: Trial) -> Finding:
             continue
         got = offline.data
         if bench.generation == REQUEST:  # output_to_response makes data of it
-            plugin = bench.make()
-            got = finished(plugin, bench, prepared(plugin, bench, data, None), None)
+            got = served(bench, data, None)
         else:
             with suppress(Exception):  # another rule is about that
                 got = as_json(response_class()(data=got))

@@ -42,6 +42,11 @@ def parsed(plugin: Watched, bench: Bench, data: object) -> Any:  # noqa: ANN401 
     return plugin.parse_request(request_of(data))
 
 
+def prompts_of(plugin: Watched, bench: Bench, data: object, request_id: str | None = "id-0") -> Any:  # noqa: ANN401 - any prompts
+    """Return what a plugin makes of the data of a request."""
+    return plugin.pre_process(prompt=parsed(plugin, bench, data), request_id=request_id)
+
+
 @checks("IO-13")
 def prompts(trial: Trial) -> Finding:
     """vLLM takes every prompt."""
@@ -74,7 +79,7 @@ def needed(bench: Bench, data: object) -> str | None:
 def _refused(bench: Bench, data: object) -> Refused | None:
     """Return that vLLM does not take the prompts of one request, or None."""
     try:
-        given = _given(bench, data)
+        given = prompts_of(bench.make(), bench, data)
     except Exception:  # noqa: BLE001 - another rule is about that
         return None
     try:
@@ -101,14 +106,10 @@ def unsteady(bench: Bench, data: object = None) -> bool:
     """Tell whether two new instances make other prompts of the same data, or of the first valid."""
     data = bench.stock.valid[0] if data is None else data
     try:
-        return difference(*(plain(_given(bench, data)) for _ in range(2))) is not None
+        one, other = (plain(prompts_of(bench.make(), bench, data)) for _ in range(2))
+        return difference(one, other) is not None
     except Exception:  # noqa: BLE001 - another rule is about that
         return False
-
-
-def _given(bench: Bench, data: object) -> Any:  # noqa: ANN401 - any prompts of JSON values
-    plugin = bench.make()
-    return plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0")
 
 
 def _need(around: Surroundings, given: object) -> str | None:

@@ -93,7 +93,8 @@ def installed_hosts(around: Surroundings) -> tuple[Online, Offline]:
 
 def _hosts(around: Surroundings) -> tuple[Online, Offline]:
     if awaits_hooks():
-        return Documented(DATA, around), DocumentedOffline(DATA, around)
+        documented = Documented(DATA, around)
+        return documented, DocumentedOffline(documented)
     return Served.open(around), Batched.open(around)
 
 

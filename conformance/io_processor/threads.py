@@ -17,7 +17,7 @@ import attrs
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.direct import finished, prepared, served
 from conformance.io_processor.trial import Trial
 from conformance.settings import Budget
 from conformance.watching.comparison import difference, shortened
@@ -157,9 +157,8 @@ def _together(
     for worker in workers:
         worker.join()
     for place in range(len(pair)):
-        alone = bench.make()
         name = f"id-{place}"
-        wanted = finished(alone, bench, prepared(alone, bench, data[place], name), name)
+        wanted = served(bench, data[place], name)
         if what := workers[place].difference(wanted, bench):
             if workers[place].answered and not _steady(bench, data[place], name, wanted):
                 why = f"{shortened(data[place])} got another answer without another request, too"
@@ -172,12 +171,8 @@ def _together(
 
 def _steady(bench: Bench, data: object, name: str, wanted: object) -> bool:
     """Tell whether a request that is alone, on this thread, gets the same answer each time."""
-    for _ in range(AGAIN):
-        alone = bench.make()
-        got = finished(alone, bench, prepared(alone, bench, data, name), name)
-        if difference(got, wanted, bench.hidden):
-            return False
-    return True
+    again = (served(bench, data, name) for _ in range(AGAIN))
+    return not any(difference(got, wanted, bench.hidden) for got in again)
 
 
 class _Worker(threading.Thread):
@@ -212,8 +207,7 @@ def bound(bench: Bench) -> Finding | None:
     """Return what goes wrong where ``post_process`` runs on another thread, or None."""
     for data in bench.stock.originals:
         try:
-            plugin = bench.make()
-            wanted = finished(plugin, bench, prepared(plugin, bench, data, "id-0"), "id-0")
+            wanted = served(bench, data, "id-0")
             plugin = bench.make()
             outputs = prepared(plugin, bench, data, "id-0")
         except Exception:  # noqa: BLE001, S112 - another rule is about that
