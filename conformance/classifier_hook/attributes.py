@@ -82,7 +82,7 @@ def _about(attribute: str) -> Callable[[Trial], Finding]:
     def check(trial: Trial) -> Finding:
         if why := trouble(trial.bench, attribute):
             return failed(why)
-        return passed(1, 1)
+        return passed(1)
 
     return check
 
@@ -97,7 +97,7 @@ def awaited(trial: Trial) -> Finding:
     """What is called with the context returns something to await."""
     if why := unawaited(trial.bench):
         return failed(why)
-    return passed(1, 1)
+    return passed(1)
 
 
 @checks("CH-01")
@@ -106,7 +106,7 @@ def made(trial: Trial) -> Finding:
     bench = trial.bench
     for _ in range(2):
         bench.make()
-    return passed(2, 2)
+    return passed(2)
 
 
 @checks("CH-02")
@@ -118,7 +118,7 @@ def named(trial: Trial) -> Finding:
     one, other = bench.make().name, bench.make().name
     if one != other:
         return failed(f"two instances, made alike, have the names {one!r} and {other!r}")
-    return passed(2, 2)
+    return passed(2)
 
 
 @checks("CH-07", after=("CH-02", "CH-03", "CH-04", "CH-06"))
@@ -130,7 +130,7 @@ def constant(trial: Trial) -> Finding:
     bench.row(hook, bench.texts)
     if (after := _read(hook)) != before:
         return failed(f"before it scored the hook said {before} of itself, afterwards {after}")
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 def _read(hook: object) -> dict[str, Any]:

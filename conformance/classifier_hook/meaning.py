@@ -54,7 +54,7 @@ def means(trial: Trial) -> Finding:
                 return failed(why, count, case=case)
     except OracleFailed as error:
         return Finding(Verdict.NOT_VERIFIED, count, count, str(error))
-    return passed(count, count)
+    return passed(count)
 
 
 def silent(bench: Bench) -> bool:

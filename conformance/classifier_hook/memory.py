@@ -101,7 +101,7 @@ def _forgets(bench: Bench, budget: Budget) -> Finding:
         what += taking(hook, _few(bench, hook, count), SOME)
         return failed(f"after {count} calls {what}", count)
     what = growing(*_evenly(sizes))
-    return _grown(bench, hook, count, what) if what else passed(count, count)
+    return _grown(bench, hook, count, what) if what else passed(count)
 
 
 def _grown(bench: Bench, hook: Any, count: int, what: str) -> Finding:  # noqa: ANN401 - a hook

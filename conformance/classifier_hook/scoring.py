@@ -81,14 +81,14 @@ def looked_for(hook: type[Any]) -> list[str]:
 def a_dict(trial: Trial) -> Finding:
     """The scores of every ordinary text are a dictionary."""
     bench = trial.bench
-    return no_dict(bench) or passed(len(bench.texts), len(bench.texts))
+    return no_dict(bench) or passed(len(bench.texts))
 
 
 @checks("CH-38")
 def json_values(trial: Trial) -> Finding:
     """The runtime takes the scores of every ordinary text."""
     bench = trial.bench
-    return invalid(bench) or passed(len(bench.texts), len(bench.texts))
+    return invalid(bench) or passed(len(bench.texts))
 
 
 def no_dict(bench: Bench) -> Finding | None:
@@ -171,7 +171,7 @@ def _decides(trial: Trial, texts: tuple[str, ...], *, blocks: bool) -> Finding:
             what = "was let through" if blocks else "was blocked"
             why = f"{shortened(text)} {what}, with the scores {shortened(value)}"
             return failed(why, case={"text": text})
-    return _blocks(bench) if blocks else passed(len(texts), len(texts))
+    return _blocks(bench) if blocks else passed(len(texts))
 
 
 def _blocks(bench: Bench) -> Finding:
@@ -184,7 +184,7 @@ def _blocks(bench: Bench) -> Finding:
     if lost := seams.lost(bench):
         text, seam = lost
         return failed(f"{shortened(text)} {seam}", case={"text": seam.text})
-    return attrs.evolve(passed(len(texts), len(texts)), message=seams.doubts(bench))
+    return attrs.evolve(passed(len(texts)), message=seams.doubts(bench))
 
 
 @checks("CH-13")
@@ -223,7 +223,7 @@ def annotates(trial: Trial) -> Finding:
         if isinstance(value, dict) and value.get("block"):
             why = f"for {shortened(text)} the scores were {shortened(value)}"
             return failed(why, case={"text": text})
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 @checks("CH-15")
@@ -254,7 +254,7 @@ def any_text(trial: Trial) -> Finding:
         text, call = worst
         message = f"score of {shortened(text)} {call.trouble()}"
         return failed(message, count, case={"text": text})
-    return passed(count, count)
+    return passed(count)
 
 
 def _beside(bench: Bench) -> list[str]:
@@ -281,7 +281,7 @@ def any_context(trial: Trial) -> Finding:
             if not call.good:
                 why = f"score of a context with {what} {call.trouble()}"
                 return failed(why, count, case={"text": text, "changes": changes})
-    return passed(count, count)
+    return passed(count)
 
 
 def contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -338,7 +338,7 @@ def reads_only(trial: Trial) -> Finding:
         if changed:
             why = f"score of {shortened(text)} changed {', '.join(changed)} of its context"
             return failed(why, case={"text": text})
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 def _other(name: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
@@ -363,7 +363,7 @@ def steady(trial: Trial) -> Finding:
                 f"hashes of texts, {what}: the order of a set is another one in each server"
             )
             return failed(why, case={"hashed": asked.texts[number]})
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 @attrs.frozen

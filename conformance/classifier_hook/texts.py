@@ -65,7 +65,7 @@ def survives(trial: Trial) -> Finding:
         what = found.sent.name or shortened(found.sent.value, SHOWN)
         case = {} if found.sent.name else {"text": found.sent.value}
         return failed(f"score of {what} {found.what}", found.sent.number, case=case)
-    return passed(found, found)
+    return passed(found)
 
 
 def send(hook: type[Any], errand: endurance.Errand) -> int | Trouble | Stalled:

@@ -62,7 +62,7 @@ def _step(
                 f"(at most {STEP * 1000:.0f} ms)",
                 case={"text": text},
             )
-    return passed(len(texts), len(texts))
+    return passed(len(texts))
 
 
 def _shortest(bench: Bench, text: str, seconds: Callable[[Call], float], limit: float) -> float:
@@ -100,7 +100,7 @@ def in_time(trial: Trial) -> Finding:
                 f"{limit * 1000:.0f}",
                 case={"text": text},
             )
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 def _late() -> float:
@@ -169,7 +169,7 @@ def leaves_nothing(trial: Trial) -> Finding:
                 count,
                 case={"text": text, "wait": point[0]},
             )
-    return passed(count + len(bench.texts), count + len(bench.texts))
+    return passed(count + len(bench.texts))
 
 
 def _cancelled(bench: Bench) -> Iterator[tuple[str, tuple[int, int], Call]]:
@@ -203,4 +203,4 @@ def _cancel(bench: Bench, text: str, point: tuple[int, int]) -> Call | None:
 def _counted(count: int) -> Finding:
     if not count:
         return Finding(Verdict.NOT_APPLICABLE, message="score never waits: it cannot be cancelled")
-    return passed(count, count)
+    return passed(count)

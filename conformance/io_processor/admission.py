@@ -33,7 +33,7 @@ def answered(trial: Trial) -> Finding:
 def survives(trial: Trial) -> Finding:
     """All that the other rules do with the plugin ends."""
     count = sum(trial.find(rule).examples for rule in trial.checks if rule != SURVIVES)
-    return unanswered(trial) or passed(count, count)
+    return unanswered(trial) or passed(count)
 
 
 def answers(trial: Trial) -> Finding:
@@ -56,8 +56,7 @@ def answers(trial: Trial) -> Finding:
         return _nothing(bench)
     if why := guessed or _by_any_id(bench):
         return why
-    count = 2 * bench.stock.given
-    return guessed or passed(count, count)
+    return guessed or passed(2 * bench.stock.given)
 
 
 def _ended(where: str, kind: str, data: object, answer: Answer) -> str:
@@ -151,8 +150,7 @@ def refuses(trial: Trial) -> Finding:
             if not answer.guessed:
                 return failed(what, case={"data": data})
             guessed = guessed or made_up(what)
-    count = 2 * len(trial.bench.stock.invalid)
-    return guessed or passed(count, count)
+    return guessed or passed(2 * len(trial.bench.stock.invalid))
 
 
 def _no_invalid(bench: Bench) -> Finding | None:
@@ -184,7 +182,7 @@ def pure(trial: Trial) -> Finding:
                 f"after the request {shortened(data)} was served, its data had {what}",
                 case={"data": data},
             )
-    return passed(bench.stock.given, bench.stock.given)
+    return passed(bench.stock.given)
 
 
 @checks("IO-12")
@@ -208,7 +206,7 @@ def forms(trial: Trial) -> Finding:
                 return failed(
                     f"parse_request of {what} {shortened(form)} gave {found}", case={"data": data}
                 )
-    return passed(2 * bench.stock.given, 2 * bench.stock.given)
+    return passed(2 * bench.stock.given)
 
 
 def _prompts(trial: Trial, form: object) -> Any:  # noqa: ANN401 - any form of a request

@@ -53,7 +53,7 @@ def means(trial: Trial) -> Finding:
             case = {"data": data, "wanted": wanted[index], RTOL: meaning.rtol}
             why = f"for {shortened(data)} the plugin gave{how} {what}"
             return failed(why, count, case=case)
-    return passed(count, count)
+    return passed(count)
 
 
 def _answers(bench: Bench, wanted: Mapping[int, Any]) -> Iterator[tuple[int, str, Any]]:

@@ -122,7 +122,7 @@ def survives(trial: Trial) -> Finding:
         return failed(f"{called(found.sent)} {found.what}", found.sent.number, case=case)
     if found.broken_off:
         return made_up(found.guessed or "")
-    return passed(found.count, found.count)
+    return passed(found.count)
 
 
 @checks("IO-09", after=("IO-38",))
@@ -173,7 +173,7 @@ def early(trial: Trial) -> Finding:
     count = found.refused + len(trial.bench.stock.invalid)
     if not count:
         return Finding(Verdict.NOT_APPLICABLE, found.count, message="nothing was refused")
-    return passed(count, count)
+    return passed(count)
 
 
 def sent(trial: Trial) -> Found | Trouble:

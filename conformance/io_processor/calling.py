@@ -55,7 +55,7 @@ def loads(trial: Trial) -> Finding:
     bench.make()  # where the constructor raises, that is another rule's affair
     documented = bench.generation != DATA
     if documented and not calls_parse_request():
-        return passed(1, 1)
+        return passed(1)
     makes = inspect.signature(get_io_processor).parameters
     renderer = (bench.around.renderer,) if "renderer" in makes else ()
     with entry_point(name), installed_constructor():
@@ -69,7 +69,7 @@ def loads(trial: Trial) -> Finding:
             raise ConstructorRaised(why) from error
     if type(found) is not bench.cls:
         return failed(f"vLLM made a {type(found).__name__} of {name}")
-    return passed(2, 2)
+    return passed(2)
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def constructor(trial: Trial) -> Finding:
     now = settings_of(bench.around.config)
     if changed := sorted(key for key, value in now.items() if bench.configured.get(key) != value):
         return failed(f"the constructor changed {', '.join(changed)} of the configuration")
-    return passed(2, 2)
+    return passed(2)
 
 
 @checks("IO-03")
@@ -130,13 +130,13 @@ def takes_renderer(trial: Trial) -> Finding:
         return trial.broken(("IO-01",)) or failed(
             f"{bench.cls.__name__}(vllm_config, renderer) raised {said(error, bench.path)}"
         )
-    return passed(1, 1)
+    return passed(1)
 
 
 @checks("IO-05")
 def signatures(trial: Trial) -> Finding:
     """Every hook can be called with the arguments that hosts give it."""
-    return uncallable(trial.bench) or passed(1, 1)
+    return uncallable(trial.bench) or passed(1)
 
 
 def uncallable(bench: Bench) -> Finding | None:
@@ -189,7 +189,7 @@ def awaitable(trial: Trial) -> Finding:
     if plain and (name := _unawaitable(trial, plain)):
         why = f"{name} is no coroutine function: awaiting what it returns raises TypeError"
         return failed(why, case={"hook": name})
-    return passed(len(names), len(names))
+    return passed(len(names))
 
 
 def _unawaitable(trial: Trial, names: list[str]) -> str | None:

@@ -85,7 +85,7 @@ def _judge(trial: Trial, wanted: Shape) -> Finding:
         return why
     count, broken = search(trial, wanted)
     if broken is None:
-        return (wanted is SEQUENCE and remembered(trial)) or passed(count, count)
+        return (wanted is SEQUENCE and remembered(trial)) or passed(count)
     if wanted is ORDER:
         bench, broken = of_two(bench, broken)
     found = {"shape": wanted.name, "broken": broken, "stock": bench.stock}
@@ -287,7 +287,7 @@ def without_ids(trial: Trial) -> Finding:
                         f"answered {what}",
                         case=where,
                     )
-    return passed(count, count)
+    return passed(count)
 
 
 @checks("IO-20", after=("IO-06", "IO-18"))
@@ -326,7 +326,7 @@ def _judged(bench: Bench, what: Do, end: Kind, said: str) -> Finding:
             happened = said.format(data=shortened(data), place=place)
             case = {"data": data, "place": place}
             return failed(f"{happened}, and {wrong}", count, case=case)
-    return passed(count, count)
+    return passed(count)
 
 
 def _histories(bench: Bench, what: Do) -> Iterator[tuple[History, Any, int]]:

@@ -63,4 +63,4 @@ def _measured(trial: Trial, what: str, limit: float, seconds: Callable[[Call], f
                         f"{shortened(data)} (at most {limit * 1000:.0f} ms)",
                         case={"data": data, "call": name, "what": what, "limit": limit},
                     )
-    return guessed or passed(bench.stock.given, bench.stock.given)
+    return guessed or passed(bench.stock.given)

@@ -117,7 +117,7 @@ def by_number(trial: Trial) -> Finding:
         if found.case is not None:  # it passes, since what shows it is forgotten after a time
             return failed(str(found.message), found.examples, case=found.case)
         count += found.examples
-    return passed(count, count)
+    return passed(count)
 
 
 def _look(trial: Trial, *, answered: bool) -> Finding:
@@ -137,7 +137,7 @@ def _judged(load: Load, *, most: int, first: int) -> Finding:
             raise
         before = load.served - 1
         if _taken_later(load):
-            return passed(before, before)
+            return passed(before)
         which, why = load.which.replace(" that", ", which"), raised.said(error, load.bench.path)
         return failed(
             f"after {before} {which}, a valid request with an id of its own raised {why}; a new "
@@ -172,7 +172,7 @@ def _measured(load: Load, *, most: int, first: int) -> Finding:
             said = f"after {served} {load.which} {grew}: {what}"
             return failed(said, load.served, case=load.case)
         if not _keeps_growing(load, most):
-            return passed(load.served, load.served)
+            return passed(load.served)
         found = grew
         if load.served < enough:
             why = f"after {load.served} requests {found}; there was no time for {enough}"
@@ -184,12 +184,12 @@ def _measured(load: Load, *, most: int, first: int) -> Finding:
                 f"; they are forgotten within {LATER[seconds]}, and not before: at {BUSY} requests "
                 f"a second that is what {BUSY * seconds} of them leave"
             )
-            bounded = passed(load.served, load.served)
+            bounded = passed(load.served)
             return attrs.evolve(bounded, message=said, case=load.case)
         if load.left_open <= KEPT:
             said += taking(load.plugin.plugin, partial(load.serve, SOME, LONGEST), SOME)
         return failed(said, load.served, case=load.case)
-    return passed(load.served, load.served)
+    return passed(load.served)
 
 
 def _forgotten_after(load: Load) -> int | None:

@@ -59,8 +59,7 @@ def same_awaited(trial: Trial) -> Finding:
                 f"for {shortened(data)} post_process_async gave {what} of post_process",
                 case={"data": data},
             )
-    count = len(bench.stock.valid)
-    return passed(count, count)
+    return passed(len(bench.stock.valid))
 
 
 def _awaited_prompts(bench: Bench, data: object) -> Any:  # noqa: ANN401 - JSON values
@@ -108,7 +107,7 @@ def used(trial: Trial) -> Finding:
                 len(several),
                 case={"data": data},
             )
-    return passed(len(several), len(several))
+    return passed(len(several))
 
 
 def _which(place: int, count: int) -> str:
@@ -140,7 +139,7 @@ def left(trial: Trial) -> Finding:
                 return failed(
                     f"post_process changed output {place} of {shortened(data)}", case={"data": data}
                 )
-    return passed(bench.stock.given, bench.stock.given)
+    return passed(bench.stock.given)
 
 
 def _described(output: Any) -> Any:  # noqa: ANN401 - a PoolingRequestOutput
@@ -163,8 +162,7 @@ def _results(bench: Bench) -> Iterator[tuple[Any, Watched, Any]]:
 @checks("IO-22")
 def serialisable(trial: Trial) -> Finding:
     """The response can be written as JSON."""
-    given = trial.bench.stock.given
-    return unserialisable(trial.bench) or passed(given, given)
+    return unserialisable(trial.bench) or passed(trial.bench.stock.given)
 
 
 def unserialisable(bench: Bench) -> Finding | None:
@@ -204,8 +202,7 @@ def _unwritable(bench: Bench, plugin: Watched, made: object) -> str | None:
 @checks("IO-23")
 def response(trial: Trial) -> Finding:
     """``output_to_response`` returns vLLM's response with the data in it."""
-    given = trial.bench.stock.given
-    return unwrapped(trial.bench) or passed(given, given)
+    return unwrapped(trial.bench) or passed(trial.bench.stock.given)
 
 
 def unwrapped(bench: Bench) -> Finding | None:
@@ -249,7 +246,7 @@ def steady(trial: Trial) -> Finding:
                 f"texts, {what}: the order of a set is another one in each server"
             )
             return failed(why, case={"hashed": asked.data[number]})
-    return passed(bench.stock.given, bench.stock.given)
+    return passed(bench.stock.given)
 
 
 @attrs.frozen
@@ -314,7 +311,7 @@ def same_offline(trial: Trial) -> Finding:
             return failed(
                 f"for {shortened(data)} the plugin gave offline {what}", case={"data": data}
             )
-    return passed(bench.stock.given, bench.stock.given)
+    return passed(bench.stock.given)
 
 
 #: The id of a request, or the end of it.

@@ -81,7 +81,7 @@ def returned(trial: Trial) -> Finding:
         data = trial.bench.stock.valid[index]
         if why := _each_trouble(trial.bench, data):
             return failed(why, case={"data": data})
-    return passed(2 + len(several), 2 + len(several))
+    return passed(2 + len(several))
 
 
 def _each_trouble(bench: Bench, data: object) -> str | None:
@@ -135,7 +135,7 @@ def names_task(trial: Trial) -> Finding:
         return waiting("IO-14")
     if (task := bench.task_to_name) is not None:
         return failed(f"{_apart(bench, task, None)}: there the caller must name the task")
-    return passed(2, 2)
+    return passed(2)
 
 
 def _apart(bench: Bench, online: str | None, offline: str | None) -> str:
@@ -198,7 +198,7 @@ def kept(trial: Trial) -> Finding:
                 f"{bench.asked} was given {_shown(keywords)} and returned {key}={found!r}",
                 case={"asked": keywords},
             )
-    return passed(len(ASKED) + len(OWN), len(ASKED) + len(OWN))
+    return passed(len(ASKED) + len(OWN))
 
 
 def _shown(keywords: dict[str, Any]) -> str:
@@ -218,4 +218,4 @@ def fresh(trial: Trial) -> Finding:
     made = [params for params in made if params is not None]  # another rule is about those
     if len({id(params) for params in made}) < len(made):
         return failed(f"{bench.asked} returned the same object for two requests")
-    return passed(len(made), len(made))
+    return passed(len(made))

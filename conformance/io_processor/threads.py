@@ -106,14 +106,14 @@ def threads(trial: Trial) -> Finding:
     for pair in islice(combinations(numbers, 2), PAIRS[trial.budget]):
         for stop in _stops(bench, pair[0]):
             if count and time.monotonic() > end:
-                return passed(count, count)
+                return passed(count)
             with limited():
                 found, waited = _together(bench, pair, stop, LATER if waits >= WAITS else WAIT)
             waits += waited
             count += 1
             if found:
                 return attrs.evolve(found, examples=count, acted=count)
-    return passed(count, count)
+    return passed(count)
 
 
 def _stops(bench: Bench, index: int) -> Iterator[int | None]:
