@@ -72,7 +72,7 @@ def unawaited(bench: Bench) -> str | None:
     """Say why the runtime does not get the scores of a hook, or return None."""
     if why := trouble(bench, "score"):
         return why
-    error = bench.alone(0).error
+    error = bench.alone(bench.texts[0]).error
     return str(error) if isinstance(error, runtime("dispatch").NoAwaitable) else None
 
 

@@ -17,7 +17,7 @@ import attrs
 
 from conformance.classifier_hook import meaning, witness
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
-from conformance.classifier_hook.calls import HookExited, one, runtime
+from conformance.classifier_hook.calls import HookExited, runtime
 from conformance.classifier_hook.scoring import ANNOTATES
 from conformance.ledger import Ledger
 from conformance.live_trial import LiveTrial
@@ -141,7 +141,7 @@ class Judge:
             self._known[key] = None
             bench = self.bench
             with suppress(ConstructorRaised, PluginHung, HookExited, ValueError):
-                call = bench.run(one(bench.make(), witness.read(told), bench.patience))
+                call = bench.score(bench.make(), witness.read(told))
                 if call.good:
                     self._known[key] = runtime("scores").copied(call.value)
         return self._known[key]

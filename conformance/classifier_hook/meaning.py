@@ -46,7 +46,7 @@ def means(trial: Trial) -> Finding:
             count += 1
             if not (scores := wanted(bench, bench.context(text, **changes), changes)):
                 continue
-            got = bench.call(text, **changes) if changes else bench.alone(bench.texts.index(text))
+            got = bench.alone(text, **changes)
             different = apart(plain(got.value), scores) if got.good else None
             if different:
                 case = {"text": text, "scores": dict(scores), "changes": changes}

@@ -62,7 +62,7 @@ FEWEST = 1_000
 def starts_threads(bench: Bench) -> Finding | None:
     """Return that calls leave a thread each, of which a process may have few thousands, or None."""
     hook, text = bench.make(), bench.texts[0]
-    if bench.alone(0).seconds > SLOW:
+    if bench.alone(text).seconds > SLOW:
         return None
     before = threads()
     bench.row(hook, [text] * CALLS_ALONE)
@@ -84,7 +84,8 @@ def forgets(trial: Trial) -> Finding:
 def _forgets(bench: Bench, budget: Budget) -> Finding:
     hook = bench.make()
     # One that works for long takes long for very many calls.
-    if bench.alone(0).worked > LIMIT / STRAIGHT and (what := _endless(bench, bench.make(), 0)):
+    long = bench.alone(bench.texts[0]).worked > LIMIT / STRAIGHT
+    if long and (what := _endless(bench, bench.make(), 0)):
         return failed(f"after a few calls {what}", SOME)
     given: list[Given] = []
     sizes: list[tuple[int, int]] = []

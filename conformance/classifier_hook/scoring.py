@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from conformance.checking import checks
 from conformance.classifier_hook import seams
-from conformance.classifier_hook.bench import Bench, plain
-from conformance.classifier_hook.calls import Call, one, runtime
+from conformance.classifier_hook.bench import Bench, blocks, plain
+from conformance.classifier_hook.calls import Call, runtime
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import LEAST_ACTED, Finding, failed, passed
 from conformance.inputs import literals
@@ -104,8 +104,8 @@ def invalid(bench: Bench) -> Finding | None:
 def _refused(bench: Bench, *, typed: bool) -> Iterator[Finding]:
     """Yield which scores the runtime refuses, of the type that the RFC asks for or of others."""
     scores = runtime("scores")
-    for index, text in enumerate(bench.texts):
-        call = bench.alone(index)
+    for text in bench.texts:
+        call = bench.alone(text)
         value = call.value
         if call.good and typed == (isinstance(value, dict) and all(map(_is_text, value))):
             try:
@@ -120,16 +120,20 @@ def _is_text(key: object) -> bool:
 
 def raises(bench: Bench) -> Finding | None:
     """Return for which ordinary text there are no scores, or None."""
-    for index, text in enumerate(bench.texts):
-        if not (call := bench.alone(index)).good:
-            return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
-    return None
+    return next(filter(None, (_scoreless(text, bench.alone(text)) for text in bench.texts)), None)
+
+
+def _scoreless(text: str, call: Call) -> Finding | None:
+    """Return that a text got no scores, or None."""
+    if call.good:
+        return None
+    return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
 
 
 def needs(bench: Bench) -> Finding | None:
     """Return which text gets scores only where everything that may be missing is there, or None."""
-    for index, text in enumerate(bench.texts):
-        call = bench.alone(index)
+    for text in bench.texts:
+        call = bench.alone(text)
         if not call.good and bench.call(text, **_everything(bench, text)).good:
             without = "without logprobs, extra fields and metadata"
             why = f"score of {shortened(text)} {without} {call.trouble()}"
@@ -144,34 +148,34 @@ ANNOTATES = "blocking = False, so it never blocks"
 @checks("CH-11", after=("CH-03",))
 def allows(trial: Trial) -> Finding:
     """Allowed texts are let through."""
-    return _decides(trial, trial.bench.allowed, blocks=False)
+    return _decides(trial, trial.bench.allowed, blocked=False)
 
 
 @checks("CH-12", after=("CH-03",))
-def blocks(trial: Trial) -> Finding:
+def refuses(trial: Trial) -> Finding:
     """Blocked texts are blocked."""
-    return _decides(trial, trial.bench.blocked, blocks=True)
+    return _decides(trial, trial.bench.blocked, blocked=True)
 
 
-def _decides(trial: Trial, texts: tuple[str, ...], *, blocks: bool) -> Finding:
+def _decides(trial: Trial, texts: tuple[str, ...], *, blocked: bool) -> Finding:
     bench = trial.bench
     if not bench.make().blocking:
-        if blocks and texts:
+        if blocked and texts:
             why = f"{shortened(texts[0])} was let through: the hook has {ANNOTATES}"
             return failed(why, case={"text": texts[0]})
         return Finding(Verdict.NOT_APPLICABLE, message="the hook annotates, and blocks nothing")
     if not texts:
-        key = "blocked" if blocks else "allowed"
-        wanted = "block" if blocks else "let through"
+        key = "blocked" if blocked else "allowed"
+        wanted = "block" if blocked else "let through"
         why = f'give a text that it must {wanted}: [classifier-hook] {key} = [ "..." ]'
         return Finding(Verdict.NOT_VERIFIED, message=why)
     for text in texts:
-        value = plain(bench.alone(bench.texts.index(text)).value)
-        if bool(isinstance(value, dict) and value.get("block")) is not blocks:
-            what = "was let through" if blocks else "was blocked"
+        value = plain(bench.alone(text).value)
+        if blocks(value) is not blocked:
+            what = "was let through" if blocked else "was blocked"
             why = f"{shortened(text)} {what}, with the scores {shortened(value)}"
             return failed(why, case={"text": text})
-    return _blocks(bench) if blocks else passed(len(texts))
+    return _blocks(bench) if blocked else passed(len(texts))
 
 
 def _blocks(bench: Bench) -> Finding:
@@ -198,10 +202,9 @@ def replaces(trial: Trial) -> Finding:
     for text in (*bench.texts, *more):
         if tried >= len(bench.texts) and seen >= LEAST_ACTED[trial.budget]:
             break
-        known = tried < len(bench.texts)
-        value = plain((bench.alone(tried) if known else bench.call(text)).value)
+        value = plain(bench.alone(text).value)
         tried += 1
-        if isinstance(value, dict) and value.get("block"):
+        if blocks(value):
             replacement = value.get("replacement")
             seen += replacement is not None
             if replacement == "" or not isinstance(replacement, str | None):
@@ -218,9 +221,9 @@ def annotates(trial: Trial) -> Finding:
     bench = trial.bench
     if bench.make().blocking:
         return Finding(Verdict.NOT_APPLICABLE, message="the hook blocks")
-    for index, text in enumerate(bench.texts):
-        value = plain(bench.alone(index).value)
-        if isinstance(value, dict) and value.get("block"):
+    for text in bench.texts:
+        value = plain(bench.alone(text).value)
+        if blocks(value):
             why = f"for {shortened(text)} the scores were {shortened(value)}"
             return failed(why, case={"text": text})
     return passed(len(bench.texts))
@@ -233,12 +236,12 @@ def any_text(trial: Trial) -> Finding:
     if found := raises(bench):
         return found
     for text in (*ODD, *_beside(bench)):
-        if not (call := bench.call(text)).good:
-            return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
+        if found := _scoreless(text, bench.call(text)):
+            return found
 
-    def judge(text: str) -> tuple[str, Call] | None:
-        call = bench.call(text)
-        return None if call.good else (text, call)
+    def judge(text: str) -> tuple[str, Finding] | None:
+        found = _scoreless(text, bench.call(text))
+        return None if found is None else (text, found)
 
     count, worst = smallest(
         drawn(),
@@ -250,11 +253,7 @@ def any_text(trial: Trial) -> Finding:
         size=lambda entry: len(entry[0]),
     )
     count += len(ODD) + len(_beside(bench))
-    if worst:
-        text, call = worst
-        message = f"score of {shortened(text)} {call.trouble()}"
-        return failed(message, count, case={"text": text})
-    return passed(count)
+    return passed(count) if worst is None else attrs.evolve(worst[1], examples=count, acted=count)
 
 
 def _beside(bench: Bench) -> list[str]:
@@ -306,21 +305,27 @@ def contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
 
 def _everything(bench: Bench, text: str) -> dict[str, Any]:
     """Return all that may be missing in a context, also for who asks without knowing."""
-    context = bench.context(text)
-    contract = runtime("contract")
-
-    def positions(tokens: list[int]) -> list[Any]:
-        return [{token: contract.TokenLogprob(-0.5, 1, "a")} for token in tokens]
-
     return {
         "request_id": "7",
-        "logprobs": positions(context.output_token_ids),
-        "cumulative_logprob": -0.5 * len(context.output_token_ids),
-        "prompt_logprobs": [None, *positions(context.prompt_token_ids[1:])],
+        **logprobs(bench.context(text), -0.5),
         # They have whatever is looked up in them.
         "extra_fields": defaultdict(lambda: "a"),
         "request_metadata": defaultdict(lambda: "a"),
         "stop_reason": "###",
+    }
+
+
+def logprobs(context: Any, value: float) -> dict[str, Any]:  # noqa: ANN401 - a ScoringContext
+    """Return the fields of a context in which each token has this log probability."""
+    token = runtime("contract").TokenLogprob(value, 1, "a")
+
+    def positions(tokens: list[int]) -> list[Any]:
+        return [{each: token} for each in tokens]
+
+    return {
+        "logprobs": positions(context.output_token_ids),
+        "cumulative_logprob": value * len(context.output_token_ids),
+        "prompt_logprobs": [None, *positions(context.prompt_token_ids[1:])],
     }
 
 
@@ -332,7 +337,7 @@ def reads_only(trial: Trial) -> Finding:
         extra = {"tenant": "a", "tags": ["x"]}
         context = bench.context(text, extra_fields=extra, request_metadata=copy.deepcopy(extra))
         before = vars(runtime("contract").own(context))
-        bench.run(one(bench.make(), context, bench.patience))
+        bench.score(bench.make(), context)
         after = vars(context)
         changed = [name for name in {**before, **after} if _other(name, before, after)]
         if changed:

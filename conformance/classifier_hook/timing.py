@@ -77,8 +77,8 @@ def _shortest(bench: Bench, text: str, seconds: Callable[[Call], float], limit: 
 
 def endless(bench: Bench) -> Finding | None:
     """Return which ordinary text never gets its scores, or None."""
-    for index, text in enumerate(bench.texts):
-        if not bench.alone(index).ended:
+    for text in bench.texts:
+        if not bench.alone(text).ended:
             why = f"score of {shortened(text)} did not end within {bench.patience:.0f} s"
             return failed(why, case={"text": text})
     return None
@@ -133,7 +133,9 @@ def ends(trial: Trial) -> Finding:
                 count,
                 case={"text": text, "wait": point[0]},
             )
-    return _counted(count)
+    if not count:
+        return Finding(Verdict.NOT_APPLICABLE, message="score never waits: it cannot be cancelled")
+    return passed(count)
 
 
 def _ending(call: Call) -> str | None:
@@ -198,9 +200,3 @@ def _cancel(bench: Bench, text: str, point: tuple[int, int]) -> Call | None:
 
     found: Call | None = bench.run(main())
     return found
-
-
-def _counted(count: int) -> Finding:
-    if not count:
-        return Finding(Verdict.NOT_APPLICABLE, message="score never waits: it cannot be cancelled")
-    return passed(count)

@@ -33,6 +33,9 @@ from conformance.io_processor.trial import Trial
 #: What a program is made of.
 Scene = dict[str, Any]
 
+#: Returns what the programs may be made of that show a failure, the likeliest first.
+Scenes = Callable[[Trial, Finding], Iterator[Scene]]
+
 #: Programs that are tried, and seconds for all of them.
 TRIED = 12
 LIMIT = 40.0
@@ -309,7 +312,7 @@ def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
         yield {"is": "shares", "data": encoded(data), "names": case["names"], "awaited": awaited}
 
 
-_OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
+_OTHERS: Mapping[str, Scenes] = {
     "IO-05": _calling,
     "IO-06": _awaiting,
     "IO-40": _meant,
