@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from conformance.checking import checks
@@ -76,28 +76,22 @@ def unawaited(bench: Bench) -> str | None:
     return str(error) if isinstance(error, runtime("dispatch").NoAwaitable) else None
 
 
-def _about(attribute: str) -> Callable[[Trial], Finding]:
-    """Return the check of one attribute."""
-
-    def check(trial: Trial) -> Finding:
-        if why := trouble(trial.bench, attribute):
-            return failed(why)
-        return passed(1)
-
-    return check
+def _taken(attribute: str, trial: Trial) -> Finding:
+    """Judge whether the runtime takes one attribute."""
+    why = trouble(trial.bench, attribute)
+    return failed(why) if why else passed(1)
 
 
-blocking = checks("CH-03")(_about("blocking"))
-timeout = checks("CH-04")(_about("timeout_ms"))
-on_error = checks("CH-06")(_about("on_error"))
+blocking = checks("CH-03")(partial(_taken, "blocking"))
+timeout = checks("CH-04")(partial(_taken, "timeout_ms"))
+on_error = checks("CH-06")(partial(_taken, "on_error"))
 
 
 @checks("CH-05")
 def awaited(trial: Trial) -> Finding:
     """What is called with the context returns something to await."""
-    if why := unawaited(trial.bench):
-        return failed(why)
-    return passed(1)
+    why = unawaited(trial.bench)
+    return failed(why) if why else passed(1)
 
 
 @checks("CH-01")

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -60,23 +61,19 @@ class _Seen:
     endless: bool  #: whether a call never ended
 
 
-def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
-    """Return the check of the rule that a shape is about."""
-    return lambda trial: _judge(trial, wanted)
-
-
-sequence = checks("CH-30")(_shape(SEQUENCE))
-together = checks("CH-31", after=("CH-30",))(_shape(TOGETHER))
-same_ids = checks("CH-32", after=("CH-30", "CH-31"))(_shape(SAME_IDS))
-leaving = checks("CH-33", after=("CH-30", "CH-31"))(_shape(LEAVING))
-
-
-def _judge(trial: Trial, wanted: Shape) -> Finding:
+def _judge(wanted: Shape, trial: Trial) -> Finding:
+    """Judge the rule that a shape is about."""
     # The smallest history of a few ordinary texts says most.
     found = _drawn(trial, wanted)
     if found.verdict is not Verdict.FAIL and (seen := _neighbours(trial, wanted)):
         return failed(seen.message, found.examples + 1, case=seen.case)
     return found
+
+
+sequence = checks("CH-30")(partial(_judge, SEQUENCE))
+together = checks("CH-31", after=("CH-30",))(partial(_judge, TOGETHER))
+same_ids = checks("CH-32", after=("CH-30", "CH-31"))(partial(_judge, SAME_IDS))
+leaving = checks("CH-33", after=("CH-30", "CH-31"))(partial(_judge, LEAVING))
 
 
 def _drawn(trial: Trial, wanted: Shape) -> Finding:

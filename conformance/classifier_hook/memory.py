@@ -84,15 +84,16 @@ def forgets(trial: Trial) -> Finding:
 def _forgets(bench: Bench, budget: Budget) -> Finding:
     hook = bench.make()
     # One that works for long takes long for very many calls.
-    long = bench.alone(bench.texts[0]).worked > LIMIT / STRAIGHT
-    if long and (what := _endless(bench, bench.make(), 0)):
-        return failed(f"after a few calls {what}", SOME)
+    if bench.alone(bench.texts[0]).worked > LIMIT / STRAIGHT:
+        other = bench.make()
+        if what := endless(other, _few(bench, other, 0)):
+            return failed(f"after a few calls {what}", SOME)
     given: list[Given] = []
     sizes: list[tuple[int, int]] = []
     enough = CALLS if budget is Budget.DEEP else FLAT
     run(_scored(bench, hook, given, sizes, enough), LONGEST + 2 * bench.patience)
     count = len(given)
-    if count < STRAIGHT and (what := _endless(bench, hook, count)):
+    if count < STRAIGHT and (what := endless(hook, _few(bench, hook, count))):
         return failed(f"after {count} calls {what}", count)
     if count < FEWEST:
         why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
@@ -122,14 +123,6 @@ def _few(bench: Bench, hook: Any, count: int) -> Callable[[], int]:  # noqa: ANN
         return sum(call.good for call in bench.row(hook, texts, [f"id-{text}" for text in texts]))
 
     return serve
-
-
-def _endless(bench: Bench, hook: Any, count: int) -> str | None:  # noqa: ANN401 - a hook
-    """Say what of a hook that takes its time has no end, as far as a few calls tell."""
-    try:
-        return endless(hook, _few(bench, hook, count))
-    except Exception:  # noqa: BLE001 - it may do anything with entries that are not its own
-        return None
 
 
 async def _scored(

@@ -22,7 +22,7 @@ from conformance.inputs import literals
 from conformance.search import TEXTS, smallest
 from conformance.verdict import Verdict
 from conformance.watching import hash_seeds
-from conformance.watching.comparison import shortened
+from conformance.watching.comparison import shortened, told_places
 
 #: Texts that a model can write: what cannot be decoded arrives as U+FFFD.
 ODD = (
@@ -354,9 +354,7 @@ def _other(name: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
 def steady(trial: Trial) -> Finding:
     """The same completion gets the same scores again."""
     if places := trial.bench.unsteady():
-        where = ", ".join(
-            "".join(f"[{part}]" for part in place) or "the scores" for place in sorted(places)[:3]
-        )
+        where = told_places(places, "the scores")
         return failed(f"the same completion, scored again, got another value at {where}")
     bench = trial.bench
     if hash_seeds.may_depend(bench.cls):

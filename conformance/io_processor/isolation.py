@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -64,19 +65,7 @@ class Broken:
         return 4 * len(asked) + steps, sum(each.data for each in asked)
 
 
-def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
-    """Return the check of the rule that a shape is about."""
-    return lambda trial: _judge(trial, wanted)
-
-
-order = checks("IO-17", after=("IO-06",))(_shape(ORDER))
-sequence = checks("IO-26")(_shape(SEQUENCE))
-interleaved = checks("IO-27", after=("IO-26",))(_shape(INTERLEAVED))
-same_ids = checks("IO-28", after=("IO-26", "IO-27"))(_shape(SAME_IDS))
-troubled = checks("IO-30", after=("IO-38", "IO-26", "IO-27"))(_shape(TROUBLED))
-
-
-def _judge(trial: Trial, wanted: Shape) -> Finding:
+def _judge(wanted: Shape, trial: Trial) -> Finding:
     """Judge the rule that a shape is about."""
     bench = trial.bench
     if wanted is ORDER and not bench.stock.several():
@@ -90,6 +79,13 @@ def _judge(trial: Trial, wanted: Shape) -> Finding:
         bench, broken = of_two(bench, broken)
     found = {"shape": wanted.name, "broken": broken, "stock": bench.stock}
     return failed(broken.message, count, case=found)
+
+
+order = checks("IO-17", after=("IO-06",))(partial(_judge, ORDER))
+sequence = checks("IO-26")(partial(_judge, SEQUENCE))
+interleaved = checks("IO-27", after=("IO-26",))(partial(_judge, INTERLEAVED))
+same_ids = checks("IO-28", after=("IO-26", "IO-27"))(partial(_judge, SAME_IDS))
+troubled = checks("IO-30", after=("IO-38", "IO-26", "IO-27"))(partial(_judge, TROUBLED))
 
 
 def alike(bench: Bench) -> Finding | None:

@@ -28,7 +28,7 @@ from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.verdict import Verdict
 from conformance.watching import hash_seeds
-from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.comparison import difference, plain, shortened, told_places
 from conformance.watching.interruption import limited
 from conformance.watching.raised import said
 
@@ -233,8 +233,7 @@ def steady(trial: Trial) -> Finding:
     """The same request gets the same answer again."""
     bench = trial.bench
     if places := bench.unsteady():
-        where = ", ".join("".join(f"[{part}]" for part in place) or "the answer" for place in
-                          sorted(places)[:3])  # fmt: skip
+        where = told_places(places, "the answer")
         other = "the same values in another order" if bench.reordered else "another answer"
         return failed(f"the same request, asked again, got {other} at {where}")
     if hash_seeds.may_depend(bench.cls):

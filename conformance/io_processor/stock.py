@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import bombs, lookalikes, oddities
-from conformance.inputs.places import Path, changed, places, without
+from conformance.inputs.places import Path, changed, places, subscripts, without
 from conformance.watching.comparison import shortened
 
 #: Requests that name a pattern, or a template, at most.
@@ -206,7 +206,7 @@ def bodies(
     for place, value, data in grown:
         for form in oddities.forms(value):
             for size in oddities.SIZES:
-                where = "".join(f"[{part!r}]" for part in place)
+                where = subscripts(place)
                 alone = ", alone" if place and not data else ""
                 name = f"a request with {size:,} characters {form.name} at data{where}{alone}"
                 yield name, changed(data, place, form.make(size)), (place, form.name)
@@ -231,7 +231,7 @@ def _growing(
     yield from (("", data, None) for data in islice(_templates(valid, keys), TEMPLATES))
     for place, value, data in grown:
         if isinstance(value, str) and (bomb := bombs.packed(value)):
-            where = "".join(f"[{part!r}]" for part in place)
+            where = subscripts(place)
             name = f"a request with {len(bomb):,} characters that unpack to {BOMB} at data{where}"
             yield name, changed(data, place, bomb), None
 

@@ -178,9 +178,8 @@ def again(trial: Trial) -> Finding:
         return attrs.evolve(sample, text=f"{sample.text}{begins}{second}", says=None)
 
     def judge(sample: Sample, bench: Bench, _: Answer) -> Judged:
-        wider = tuple(dict.fromkeys((*bench.special, *foreign)))
-        bench = attrs.evolve(bench, special=wider)
-        return agrees(trial, sample, bench, bench.answer(sample.text))
+        wider = bench.knowing(*foreign)
+        return agrees(trial, sample, wider, wider.answer(sample.text))
 
     first = trial.first()
     known = [*map(twice, first), *_amid(trial, first[0], foreign), *_unlabelled(trial, first)]

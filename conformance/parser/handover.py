@@ -57,9 +57,9 @@ class Pair:
         """Return both together, and each alone, with the same tokens."""
         bench, _ = self.tool.for_sample(sample)
         thinking = self.reasoning.bench
-        special = tuple(dict.fromkeys((*bench.special, *thinking.special)))
         chat = {**bench.chat, **thinking.chat}
-        alone = attrs.evolve(bench, special=special, prompt=thinking.prompt, chat=chat)
+        alone = bench.knowing(*thinking.special)
+        alone = attrs.evolve(alone, prompt=thinking.prompt, chat=chat)
         other_alone = attrs.evolve(alone, cls=self.reasoning.cls, role=REASONING, parser=None)
         certified = alone if self.trial is self.tool else other_alone
         both = attrs.evolve(certified, partner=self.partner.cls, parser=None)
@@ -170,6 +170,5 @@ def _calling(trial: Trial) -> tuple[Bench, list[str]]:
         form = next(each for each in TOOL_FORMATS if each.name == "hermes")
         cls, special = manager(TOOL).get_tool_parser(form.name), form.special
         texts = [form.write(Message("", lead, (PROBE,))) for lead in ("", LEAD)]
-    tokens = tuple(dict.fromkeys((*bench.special, *special)))
-    made = attrs.evolve(bench, cls=cls, role=TOOL, special=tokens, prompt=prompt, parser=None)
-    return made, texts
+    made = attrs.evolve(bench, cls=cls, role=TOOL, prompt=prompt, parser=None)
+    return made.knowing(*special), texts
