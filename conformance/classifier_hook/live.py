@@ -59,6 +59,10 @@ class Answer:
     streamed: bool = False
     error: str = ""  #: why there is no answer
 
+    def of(self, name: str) -> Any:  # noqa: ANN401 - scores
+        """Return what a hook said of it, or None."""
+        return (self.scores or {}).get(name)
+
 
 def sayable(text: str) -> bool:
     """Tell whether a tiny model can be made to say a text."""
@@ -114,7 +118,7 @@ class Judge:
 
     def among(self, answer: Answer, rule: str, when: str) -> bool:
         """Judge an answer to one of several requests; tell whether it showed anything."""
-        scores = (answer.scores or {}).get(self.entry.name)
+        scores = answer.of(self.entry.name)
         wanted = self.expected(answer)
         if scores is None or wanted is None:
             if scores is None:
@@ -148,7 +152,7 @@ class Judge:
 
     def _told(self, answer: Answer) -> Any:  # noqa: ANN401 - a context as JSON has it
         """Return what the hook was told of an answer, or None."""
-        told = (answer.scores or {}).get(witness.NAME)
+        told = answer.of(witness.NAME)
         if told is None and answer.asked is not None:
             # Of a server that runs already all that is known is the text.
             return witness.written(self.bench.context(answer.asked))
@@ -174,7 +178,7 @@ class Judge:
             self.ledger.saw(MEANS)
 
     def _scores(self, answer: Answer) -> Any:  # noqa: ANN401 - a dictionary, or None
-        scores = (answer.scores or {}).get(self.entry.name)
+        scores = answer.of(self.entry.name)
         if scores is None:
             self._nothing(answer)
             return None
@@ -201,7 +205,7 @@ class Judge:
 
     def late(self, answer: Answer) -> bool:
         """Tell whether the hook was late: then it is asked again, since the machine may be."""
-        scores = (answer.scores or {}).get(self.entry.name)
+        scores = answer.of(self.entry.name)
         return scores is not None and self._failure(scores) == "timeout"
 
     def _decides(self, answer: Answer, scores: Mapping[str, Any]) -> None:

@@ -44,22 +44,12 @@ def finished(
     """Return what the client gets for outputs."""
     with torch.inference_mode():
         result = plugin.post_process(outputs, request_id=request_id)
-    return responded(plugin, bench, result, request_id)
+    if bench.generation == REQUEST:
+        return as_json(plugin.output_to_response(result))
+    return as_json(response_class()(request_id=request_id, data=result))
 
 
 def served(bench: Bench, data: object, request_id: str | None) -> Any:  # noqa: ANN401 - JSON values
     """Return what the client gets for a request that a new instance serves alone."""
     plugin = bench.make()
     return finished(plugin, bench, prepared(plugin, bench, data, request_id), request_id)
-
-
-def responded(
-    plugin: Watched,
-    bench: Bench,
-    result: object,
-    request_id: str | None,
-) -> Any:  # noqa: ANN401 - JSON values
-    """Return a result as the client reads it."""
-    if bench.generation == REQUEST:
-        return as_json(plugin.output_to_response(result))
-    return as_json(response_class()(request_id=request_id, data=result))

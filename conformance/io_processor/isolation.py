@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import attrs
@@ -256,34 +256,26 @@ def without_ids(trial: Trial) -> Finding:
     if len(stock.valid) > len(few):  # the last may have many prompts
         few = [*few, len(stock.valid) - 1]
     alone = {index: bench.try_offline(stock.valid[index])[0] for index in few}
-    count = 0
-    for failing in (False, True):
-        for first in few:
-            for second in few:
-                plugin = bench.make()
-                bench.ask_offline(plugin, stock.valid[first], failing=failing)
-                got = bench.ask_offline(plugin, stock.valid[second])
-                count += 1
-                wanted = alone[second]
-                after = f"after {shortened(stock.valid[first])}" + (
-                    ", which the engine failed," if failing else ""
-                )
-                where = {"first": first, "second": second, "failing": failing}
-                if got.kind is not wanted.kind:
-                    return failed(
-                        f"offline, {after} the request {shortened(stock.valid[second])} "
-                        f"{got.describe(served=False)}; alone it {wanted.describe(served=False)}",
-                        case=where,
-                    )
-                if got.kind is Kind.ANSWERED and (
-                    what := difference(got.data, wanted.data, bench.hidden)
-                ):
-                    return failed(
-                        f"offline, {after} the request {shortened(stock.valid[second])} was "
-                        f"answered {what}",
-                        case=where,
-                    )
-    return passed(count)
+    every = list(product((False, True), few, few))
+    for failing, first, second in every:
+        plugin = bench.make()
+        bench.ask_offline(plugin, stock.valid[first], failing=failing)
+        got, wanted = bench.ask_offline(plugin, stock.valid[second]), alone[second]
+        what = None
+        if got.kind is not wanted.kind:
+            what = f"{got.describe(served=False)}; alone it {wanted.describe(served=False)}"
+        elif got.kind is Kind.ANSWERED and (
+            found := difference(got.data, wanted.data, bench.hidden)
+        ):
+            what = f"was answered {found}"
+        if what:
+            after = f"after {shortened(stock.valid[first])}"
+            after += ", which the engine failed," if failing else ""
+            return failed(
+                f"offline, {after} the request {shortened(stock.valid[second])} {what}",
+                case={"first": first, "second": second, "failing": failing},
+            )
+    return passed(len(every))
 
 
 @checks("IO-20", after=("IO-06", "IO-18"))
