@@ -15,9 +15,9 @@ import attrs
 from vllm.pooling_params import PoolingParams
 
 from conformance.counterexample.io_engine_player import own_pooler, settings_of
+from conformance.io_processor import DATA
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
-    DATA,
     Documented,
     DocumentedOffline,
     Offline,

@@ -20,9 +20,9 @@ from conformance.checking import checks
 from conformance.counterexample.io_engine_player import settings_of
 from conformance.engine.entry_points import TRIED, synthetic_distribution
 from conformance.findings import Finding, failed, passed
+from conformance.io_processor import DATA
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
-from conformance.io_processor.host import DATA
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.trial import Trial
 from conformance.plugin.target import IO_PROCESSORS

@@ -25,9 +25,8 @@ from conformance.counterexample.source import decoded, encoded, spelt
 from conformance.engine.pooling_models import MODELS
 from conformance.findings import Finding
 from conformance.inputs.places import places
-from conformance.io_processor import cases, loads, meaning, process
+from conformance.io_processor import DATA, cases, loads, meaning, process
 from conformance.io_processor.calling import ASYNC
-from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
 
 #: What a program is made of.

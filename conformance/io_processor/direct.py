@@ -9,8 +9,9 @@ import torch
 from vllm.outputs import PoolingRequestOutput
 
 from conformance.counterexample.io_engine_player import output_of
+from conformance.io_processor import REQUEST
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.host import REQUEST, Documented
+from conformance.io_processor.host import Documented
 from conformance.io_processor.messages import as_json, response_class
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import prompts_of

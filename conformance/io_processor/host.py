@@ -29,6 +29,7 @@ from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.models import has_tokenizer
 from conformance.engine.pooling import encoded, options
 from conformance.engine.pooling_models import name_of
+from conformance.io_processor import DATA, REQUEST
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
 from conformance.io_processor.messages import (
     Received,
@@ -52,9 +53,6 @@ _NO_TOKENIZER = (
     "; the folder has no tokenizer, and needs one beside its config.json (tokenizer.json and "
     "tokenizer_config.json), even where no prompt is a text"
 )
-
-#: The two generations, for what differs between them.
-REQUEST, DATA = "io/request", "io/data"
 
 
 @attrs.frozen(eq=False)

@@ -16,12 +16,12 @@ from conformance.checking import checks
 from conformance.counterexample.io_engine_player import Noted
 from conformance.findings import Finding, failed, passed
 from conformance.inputs.places import changed, places
+from conformance.io_processor import REQUEST
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
 from conformance.io_processor.direct import finished, prepared, served
 from conformance.io_processor.documented import restore_documented_base
-from conformance.io_processor.host import REQUEST
 from conformance.io_processor.messages import as_json, response_class
 from conformance.io_processor.prompts import parsed, prompts_of
 from conformance.io_processor.trial import Trial

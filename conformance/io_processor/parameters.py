@@ -14,9 +14,9 @@ from vllm.sampling_params import SamplingParams
 from conformance.checking import checks
 from conformance.engine.pooling_models import TASKS
 from conformance.findings import Finding, failed, passed, waiting
+from conformance.io_processor import DATA
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.watching.comparison import shortened

@@ -12,8 +12,9 @@ from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
+from conformance.io_processor import DATA
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.host import DATA, Documented, Surroundings
+from conformance.io_processor.host import Documented, Surroundings
 from conformance.io_processor.messages import request_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched

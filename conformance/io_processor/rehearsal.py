@@ -16,9 +16,9 @@ from vllm.plugins.io_processors.interface import IOProcessor
 from vllm.pooling_params import PoolingParams
 
 from conformance.engine.pooling_models import tiny_embedding
+from conformance.io_processor import DATA
 from conformance.io_processor.engine import ScriptedEngine
 from conformance.io_processor.host import (
-    DATA,
     Batched,
     Documented,
     DocumentedOffline,
