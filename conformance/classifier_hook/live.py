@@ -17,7 +17,7 @@ import attrs
 
 from conformance.classifier_hook import meaning, witness
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
-from conformance.classifier_hook.calls import HookExited, runtime
+from conformance.classifier_hook.calls import runtime
 from conformance.classifier_hook.scoring import ANNOTATES
 from conformance.ledger import Ledger
 from conformance.live_trial import LiveTrial
@@ -25,7 +25,7 @@ from conformance.plugin.expectation import OracleFailed
 from conformance.rules import Evidence
 from conformance.settings import UsageError
 from conformance.watching.comparison import Place, difference, shortened, unsteady
-from conformance.watching.interruption import PluginHung
+from conformance.watching.interruption import PluginExited, PluginHung
 
 LOADS, SCORES, ALLOWS, BLOCKS, REPLACES, CONTEXTS, STEADY = (
     "CH-01", "CH-10", "CH-11", "CH-12", "CH-13", "CH-16", "CH-18",
@@ -89,7 +89,7 @@ class Judge:
         try:
             self.entry = runtime("registry").checked(bench.make())
             self.hidden = bench.unsteady()
-        except (ConstructorRaised, PluginHung, HookExited, ValueError):
+        except (ConstructorRaised, PluginHung, PluginExited, ValueError):
             return  # engines will say the same
         if not self.entry.blocking:
             why = "the hook annotates, and blocks nothing"
@@ -144,7 +144,7 @@ class Judge:
         if key not in self._known:
             self._known[key] = None
             bench = self.bench
-            with suppress(ConstructorRaised, PluginHung, HookExited, ValueError):
+            with suppress(ConstructorRaised, PluginHung, PluginExited, ValueError):
                 call = bench.score(bench.make(), witness.read(told))
                 if call.good:
                     self._known[key] = runtime("scores").copied(call.value)

@@ -10,11 +10,10 @@ import attrs
 
 from conformance.checking import Simulation
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
-from conformance.classifier_hook.calls import HookExited
 from conformance.findings import Finding, unjudged, waiting
 from conformance.settings import Budget
 from conformance.verdict import Cause
-from conformance.watching.interruption import OutOfTime, PluginHung
+from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung
 from conformance.watching.untouched import Untouched
 
 LOADS, SURVIVES, STEADY, IN_TIME = "CH-01", "CH-29", "CH-18", "CH-22"
@@ -43,7 +42,7 @@ class Trial(Simulation):
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {
         ConstructorRaised: (LOADS, "{}"),
         PluginHung: (SURVIVES, "{}"),
-        HookExited: (SURVIVES, "{}"),
+        PluginExited: (SURVIVES, "{}"),
     }
 
     bench: Bench
