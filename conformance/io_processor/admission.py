@@ -43,7 +43,7 @@ def answers(trial: Trial) -> Finding:
     nothing = True
     for index, data in enumerate(bench.stock.originals):
         for request_id, where in (("id-0", ""), (None, "offline, without a request id, ")):
-            answer = bench.alone(index, request_id) if request_id else bench.try_offline(data)[0]
+            answer = bench.alone(index, request_id) if request_id else bench.try_offline(data)
             if answer.guessed:
                 answer = _by_its_id(bench, data, request_id) or answer
             what = _ended(where, "valid", data, answer)
@@ -57,6 +57,11 @@ def answers(trial: Trial) -> Finding:
     if why := guessed or _by_any_id(bench):
         return why
     return guessed or passed(2 * bench.stock.given)
+
+
+def _both(bench: Bench, data: object) -> tuple[tuple[str, Answer], ...]:
+    """Return what a request gets online and offline, each behind how a sentence begins then."""
+    return ("", bench.answer_to(data)), ("offline, ", bench.try_offline(data))
 
 
 def _ended(where: str, kind: str, data: object, answer: Answer) -> str:
@@ -90,10 +95,7 @@ def no_longer(trial: Trial) -> Finding | None:
     if trial.answered().verdict is not Verdict.PASS:
         return None
     for data in bench.stock.originals:
-        for where, answer in (
-            ("", bench.answer_to(data)),
-            ("offline, ", bench.try_offline(data)[0]),
-        ):
+        for where, answer in _both(bench, data):
             if answer.kind is not Kind.ANSWERED:
                 return failed(
                     f"{_ended(where, 'valid', data, answer)}; before, it was answered: "
@@ -113,7 +115,7 @@ def _by_its_id(
     Then it is no matter of the outputs, whoever made them up.
     """
     try:
-        outputs = prepared(bench.make(), bench, data, "id-0")
+        outputs = prepared(bench.make(), bench, data)
     except Exception:  # noqa: BLE001 - told where the request is served
         return None
     raised: dict[str | None, Answer] = {}
@@ -140,10 +142,7 @@ def refuses(trial: Trial) -> Finding:
         return why
     guessed: Finding | None = None
     for data in trial.bench.stock.invalid:
-        for where, answer in (
-            ("", trial.bench.answer_to(data)),
-            ("offline, ", trial.bench.try_offline(data)[0]),
-        ):
+        for where, answer in _both(trial.bench, data):
             if answer.kind is Kind.REFUSED or (answer.kind is Kind.FAILED and not answer.guessed):
                 continue
             what = _ended(where, "invalid", data, answer)
@@ -163,7 +162,7 @@ def _no_invalid(bench: Bench) -> Finding | None:
 def unserved(trial: Trial) -> Finding | None:
     """Return that a rule has to wait where valid requests are not answered, or None."""
     bench = trial.bench
-    kinds = {bench.alone(index, "id-0").kind for index in range(bench.stock.given)}
+    kinds = {bench.alone(index).kind for index in range(bench.stock.given)}
     if kinds == {Kind.ANSWERED}:
         return None
     return unanswered(trial) or waiting("IO-07")

@@ -39,7 +39,7 @@ def means(trial: Trial) -> Finding:
             if told and data not in told:
                 continue
             try:
-                wanted[index] = meaning.answer(data, prepared(bench.make(), bench, data, "id-0"))
+                wanted[index] = meaning.answer(data, prepared(bench.make(), bench, data))
             except OracleFailed:
                 if index in given:  # of what the harness made of them, it need not know
                     raise
@@ -60,8 +60,8 @@ def _answers(bench: Bench, wanted: Mapping[int, Any]) -> Iterator[tuple[int, str
     """Yield every answer that requests get, and how they were asked for."""
     for index in wanted:
         for answer, how in (
-            (bench.alone(index, "id-0"), ""),
-            (bench.alone(index, "id-0", awaited=True), ", by the awaited hooks,"),
+            (bench.alone(index), ""),
+            (bench.alone(index, awaited=True), ", by the awaited hooks,"),
         ):
             if answer.kind is Kind.ANSWERED:
                 yield index, how, answer.data

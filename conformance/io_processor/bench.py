@@ -186,7 +186,7 @@ class Bench:
         return play(online, self.make(), self.around, history, data)
 
     def alone(
-        self, data: int, request_id: str, *, awaited: bool = False, valid: bool = True
+        self, data: int, request_id: str = "id-0", *, awaited: bool = False, valid: bool = True
     ) -> Answer:
         """Return what a request gets from a fresh instance that serves nothing else."""
         key = (data, request_id, "awaited" if awaited else "", valid)
@@ -204,10 +204,9 @@ class Bench:
         """Return what one request with any data gets from a fresh instance."""
         return self.try_online(data).answers[0]
 
-    def try_offline(self, data: object) -> tuple[Answer, Watched]:
+    def try_offline(self, data: object) -> Answer:
         """Serve one request offline, from a fresh instance."""
-        plugin = self.make()
-        return self.ask_offline(plugin, data), plugin
+        return self.ask_offline(self.make(), data)
 
     def ask_offline(self, plugin: Watched, data: object, *, failing: bool = False) -> Answer:
         """Serve one request offline."""
@@ -229,7 +228,7 @@ class Bench:
             found: frozenset[Place] = frozenset()
             for index in (*few, *many):
                 answers = [
-                    self.alone(index, "id-0"),
+                    self.alone(index),
                     *self._again(index, AGAIN if index in many else TIMES),
                 ]
                 if all(answer.kind is Kind.ANSWERED for answer in answers):

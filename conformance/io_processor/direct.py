@@ -22,7 +22,7 @@ def prepared(
     plugin: Watched,
     bench: Bench,
     data: object,
-    request_id: str | None,
+    request_id: str | None = "id-0",
 ) -> list[PoolingRequestOutput]:
     """Take a request to where its outputs are there; return them in the order of its prompts."""
     given = prompts_of(plugin, bench, data, request_id)
@@ -40,7 +40,7 @@ def finished(
     plugin: Watched,
     bench: Bench,
     outputs: list[PoolingRequestOutput],
-    request_id: str | None,
+    request_id: str | None = "id-0",
 ) -> Any:  # noqa: ANN401 - JSON values
     """Return what the client gets for outputs."""
     with torch.inference_mode():
@@ -50,7 +50,7 @@ def finished(
     return as_json(response_class()(request_id=request_id, data=result))
 
 
-def served(bench: Bench, data: object, request_id: str | None) -> Any:  # noqa: ANN401 - JSON values
+def served(bench: Bench, data: object, request_id: str | None = "id-0") -> Any:  # noqa: ANN401 - JSON values
     """Return what the client gets for a request that a new instance serves alone."""
     plugin = bench.make()
     return finished(plugin, bench, prepared(plugin, bench, data, request_id), request_id)

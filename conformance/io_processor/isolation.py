@@ -101,7 +101,7 @@ def alike(bench: Bench) -> Finding | None:
 
 def tells_apart(bench: Bench, hidden: frozenset[Place]) -> bool:
     """Tell whether any two valid requests get different answers."""
-    answers = [bench.alone(index, "id-0") for index in range(len(bench.stock.valid))]
+    answers = [bench.alone(index) for index in range(len(bench.stock.valid))]
     good = [answer.data for answer in answers if answer.kind is Kind.ANSWERED]
     return any(difference(other, good[0], hidden) for other in good[1:])
 
@@ -255,7 +255,7 @@ def without_ids(trial: Trial) -> Finding:
     few: Sequence[int] = range(min(len(stock.valid), MOST_OFFLINE))
     if len(stock.valid) > len(few):  # the last may have many prompts
         few = [*few, len(stock.valid) - 1]
-    alone = {index: bench.try_offline(stock.valid[index])[0] for index in few}
+    alone = {index: bench.try_offline(stock.valid[index]) for index in few}
     every = list(product((False, True), few, few))
     for failing, first, second in every:
         plugin = bench.make()

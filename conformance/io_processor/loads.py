@@ -80,12 +80,12 @@ class Load:
         valid = bench.stock.valid[: max(2, bench.stock.given)]
         if optional is not None:
             valid = optional.data
-        self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
+        self._templates = [(data, prepared(bench.make(), bench, data)) for data in valid]
         # A plugin may compare what comes back with what it has sent: where that is never the same,
         # as with a nonce, no output of before will do.
         self._anew = answered and any(
             [each.prompt_token_ids for each in outputs]
-            != [each.prompt_token_ids for each in prepared(bench.make(), bench, data, "id-0")]
+            != [each.prompt_token_ids for each in prepared(bench.make(), bench, data)]
             for data, outputs in self._templates
         )
         self._ways = [_telling(bench, data) for data in valid]
@@ -113,7 +113,7 @@ class Load:
         """Tell whether a new instance takes the last request."""
         kind = (self.served - 1) % len(self._templates)
         try:
-            prepared(self.bench.make(), self.bench, self._templates[kind][0], "id-0")
+            prepared(self.bench.make(), self.bench, self._templates[kind][0])
         except Exception:  # noqa: BLE001 - another rule is about that
             return False
         return True

@@ -47,8 +47,8 @@ def same_awaited(trial: Trial) -> Finding:
                 f"for {shortened(data)} pre_process_async gave {what} of pre_process",
                 case={"data": data},
             )
-        answer = bench.alone(index, "id-0", awaited=True)
-        wanted = served(bench, data, "id-0")
+        answer = bench.alone(index, awaited=True)
+        wanted = served(bench, data)
         if answer.kind is not Kind.ANSWERED:
             return failed(
                 f"with the awaited hooks the valid request {shortened(data)} {answer.describe()}",
@@ -89,10 +89,10 @@ def used(trial: Trial) -> Finding:
     for index in several:
         data = bench.stock.valid[index]
         plugin = bench.make()
-        outputs = prepared(plugin, bench, data, "id-0")
+        outputs = prepared(plugin, bench, data)
         seen: set[int] = set()
         noted = [Noted(output, partial(seen.add, place)) for place, output in enumerate(outputs)]
-        finished(plugin, bench, list(noted), "id-0")
+        finished(plugin, bench, list(noted))
         for place in range(len(outputs)):
             which = _which(place, len(outputs))
             if place in seen:
@@ -130,10 +130,10 @@ def left(trial: Trial) -> Finding:
     bench = trial.bench
     for data in bench.stock.originals:
         plugin = bench.make()
-        outputs = prepared(plugin, bench, data, "id-0")
+        outputs = prepared(plugin, bench, data)
         before = [_described(output) for output in outputs]
         given = list(outputs)
-        finished(plugin, bench, given, "id-0")
+        finished(plugin, bench, given)
         for place, (output, was) in enumerate(zip(outputs, before, strict=True)):
             if difference(_described(output), was):
                 return failed(
@@ -155,7 +155,7 @@ def _results(bench: Bench) -> Iterator[tuple[Any, Watched, Any]]:
             yield (
                 data,
                 plugin,
-                plugin.post_process(prepared(plugin, bench, data, "id-0"), request_id="id-0"),
+                plugin.post_process(prepared(plugin, bench, data), request_id="id-0"),
             )
 
 
@@ -291,8 +291,8 @@ def same_offline(trial: Trial) -> Finding:
     """Without a request id the answer is the same, but for what says which request it is for."""
     bench = trial.bench
     for index, data in enumerate(bench.stock.originals):
-        online = bench.alone(index, _ID)
-        offline, _ = bench.try_offline(data)
+        online = bench.alone(index)
+        offline = bench.try_offline(data)
         if online.kind is not offline.kind:
             then = offline.describe(served=False)
             return failed(

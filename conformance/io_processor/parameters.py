@@ -89,7 +89,8 @@ def _each_trouble(bench: Bench, data: object) -> str | None:
 
     Offline, parameters are asked for once for each of them; online, once for all.
     """
-    answer, plugin = bench.try_offline(data)
+    plugin = bench.make()
+    answer = bench.ask_offline(plugin, data)
     where = f"{bench.asked}, asked offline for each prompt of {shortened(data)},"
     if answer.call == bench.asked:
         return f"{where} {answer.describe()} for number {len(plugin.params)}"

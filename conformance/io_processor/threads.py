@@ -120,9 +120,9 @@ def _stops(bench: Bench, index: int) -> Iterator[int | None]:
     """Yield where ``post_process`` of a request can be stopped: once at each of its lines."""
     lines = Lines(own_files(bench.cls))
     plugin = bench.make()
-    outputs = prepared(plugin, bench, bench.stock.valid[index], "id-0")
+    outputs = prepared(plugin, bench, bench.stock.valid[index])
     with limited():
-        lines.run(lambda: finished(plugin, bench, outputs, "id-0"))
+        lines.run(lambda: finished(plugin, bench, outputs))
     # The last time: what was gathered in a loop is all there then.
     if not lines.last:  # it is compiled
         yield None
@@ -140,10 +140,10 @@ def _together(
     """
     plugin = bench.make()
     data = [bench.stock.valid[index] for index in pair]
-    outputs = prepared(plugin, bench, data[0], "id-0")
+    outputs = prepared(plugin, bench, data[0])
     lines = Lines(own_files(bench.cls), stop)
     workers = (
-        _Worker(lambda: lines.run(lambda: finished(plugin, bench, outputs, "id-0"))),
+        _Worker(lambda: lines.run(lambda: finished(plugin, bench, outputs))),
         _Worker(
             lambda: finished(plugin, bench, prepared(plugin, bench, data[1], "id-1"), "id-1"),
         ),
@@ -207,12 +207,12 @@ def bound(bench: Bench) -> Finding | None:
     """Return what goes wrong where ``post_process`` runs on another thread, or None."""
     for data in bench.stock.originals:
         try:
-            wanted = served(bench, data, "id-0")
+            wanted = served(bench, data)
             plugin = bench.make()
-            outputs = prepared(plugin, bench, data, "id-0")
+            outputs = prepared(plugin, bench, data)
         except Exception:  # noqa: BLE001, S112 - another rule is about that
             continue
-        worker = _Worker(lambda: finished(plugin, bench, outputs, "id-0"))  # noqa: B023 - at once
+        worker = _Worker(lambda: finished(plugin, bench, outputs))  # noqa: B023 - at once
         with limited():
             worker.start()
             worker.join()
