@@ -112,6 +112,11 @@ def unjudged(why: Reason, examples: int = 0, acted: int = 0) -> Finding:
     )
 
 
+def inapplicable(why: str, examples: int = 0) -> Finding:
+    """Return ``not-applicable``, and why the rule is about something else."""
+    return Finding(Verdict.NOT_APPLICABLE, examples, message=why)
+
+
 def waiting(owner: str, why: str | None = None) -> Finding:
     """Return ``not-verified``: nothing can be said before the rule *owner* holds."""
     return unjudged(must_wait([owner], why))

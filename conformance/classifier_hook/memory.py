@@ -15,9 +15,8 @@ from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import TURNS, asked, run, turns
 from conformance.classifier_hook.stretches import PAUSE
 from conformance.classifier_hook.trial import Trial
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.settings import Budget
-from conformance.verdict import Verdict
 from conformance.watching.endless import endless, taking
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import (
@@ -97,7 +96,7 @@ def _forgets(bench: Bench, budget: Budget) -> Finding:
         return failed(f"after {count} calls {what}", count)
     if count < FEWEST:
         why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
-        return Finding(Verdict.NOT_VERIFIED, count, message=why)
+        return unjudged(why, count)
     # A few that the hook keeps on purpose may be there, but no old ones.
     if what := kept(given[: count // 2], ("context",), KEPT):
         what += taking(hook, _few(bench, hook, count), SOME)
@@ -109,7 +108,7 @@ def _forgets(bench: Bench, budget: Budget) -> Finding:
 def _grown(bench: Bench, hook: Any, count: int, what: str) -> Finding:  # noqa: ANN401 - a hook
     if count < STRAIGHT:
         why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
-        return Finding(Verdict.NOT_VERIFIED, count, message=why)
+        return unjudged(why, count)
     what += taking(hook, _few(bench, hook, count), SOME)
     return failed(f"after {count} calls {what}", count)
 

@@ -17,10 +17,9 @@ from conformance.classifier_hook import seams
 from conformance.classifier_hook.bench import Bench, blocks, plain
 from conformance.classifier_hook.calls import Call, runtime
 from conformance.classifier_hook.trial import Trial
-from conformance.findings import LEAST_ACTED, Finding, failed, passed
+from conformance.findings import LEAST_ACTED, Finding, failed, inapplicable, passed, unjudged
 from conformance.inputs import literals
 from conformance.search import TEXTS, smallest
-from conformance.verdict import Verdict
 from conformance.watching import hash_seeds
 from conformance.watching.comparison import shortened, told_places
 
@@ -163,12 +162,12 @@ def _decides(trial: Trial, texts: tuple[str, ...], *, blocked: bool) -> Finding:
         if blocked and texts:
             why = f"{shortened(texts[0])} was let through: the hook has {ANNOTATES}"
             return failed(why, case={"text": texts[0]})
-        return Finding(Verdict.NOT_APPLICABLE, message="the hook annotates, and blocks nothing")
+        return inapplicable("the hook annotates, and blocks nothing")
     if not texts:
         key = "blocked" if blocked else "allowed"
         wanted = "block" if blocked else "let through"
         why = f'give a text that it must {wanted}: [classifier-hook] {key} = [ "..." ]'
-        return Finding(Verdict.NOT_VERIFIED, message=why)
+        return unjudged(why)
     for text in texts:
         value = plain(bench.alone(text).value)
         if blocks(value) is not blocked:
@@ -211,7 +210,7 @@ def replaces(trial: Trial) -> Finding:
                 why = f"for {shortened(text)} the replacement was {shortened(replacement)}"
                 return failed(why, case={"text": text})
     if not seen:
-        return Finding(Verdict.NOT_APPLICABLE, message="no text that was tried got a replacement")
+        return inapplicable("no text that was tried got a replacement")
     return passed(tried, seen)
 
 
@@ -220,7 +219,7 @@ def annotates(trial: Trial) -> Finding:
     """A hook that annotates does not ask to block."""
     bench = trial.bench
     if bench.make().blocking:
-        return Finding(Verdict.NOT_APPLICABLE, message="the hook blocks")
+        return inapplicable("the hook blocks")
     for text in bench.texts:
         value = plain(bench.alone(text).value)
         if blocks(value):

@@ -11,8 +11,7 @@ from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import Call, cancelled, one, turns
 from conformance.classifier_hook.trial import Trial
-from conformance.findings import Finding, failed, passed
-from conformance.verdict import Verdict
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.watching.clocks import undelayed
 from conformance.watching.comparison import shortened
 
@@ -134,7 +133,7 @@ def ends(trial: Trial) -> Finding:
                 case={"text": text, "wait": point[0]},
             )
     if not count:
-        return Finding(Verdict.NOT_APPLICABLE, message="score never waits: it cannot be cancelled")
+        return inapplicable("score never waits: it cannot be cancelled")
     return passed(count)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed, waiting
+from conformance.findings import Finding, failed, inapplicable, passed, waiting
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.classics import IDS
@@ -156,7 +156,7 @@ def _no_invalid(bench: Bench) -> Finding | None:
     """Return that a rule about invalid requests does not apply, or None."""
     if bench.stock.invalid:
         return None
-    return Finding(Verdict.NOT_APPLICABLE, message="the profile names no invalid request")
+    return inapplicable("the profile names no invalid request")
 
 
 def unserved(trial: Trial) -> Finding | None:

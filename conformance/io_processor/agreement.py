@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import prepared, served
@@ -15,7 +15,6 @@ from conformance.io_processor.meaning import RTOL, SILENT, Meaning
 from conformance.io_processor.traffic import Asked, Do, History, Move
 from conformance.io_processor.trial import Trial
 from conformance.plugin.expectation import OracleFailed
-from conformance.verdict import Verdict
 from conformance.watching.comparison import shortened
 
 
@@ -23,7 +22,7 @@ def _unsaid(trial: Trial) -> Finding | None:
     """Return that nobody says what requests are answered, if so."""
     if Meaning.of(trial.section) is not None:
         return None
-    return Finding(Verdict.NOT_APPLICABLE, message=SILENT)
+    return inapplicable(SILENT)
 
 
 @checks("IO-40", after=("IO-07", "IO-24"), beside=_unsaid)
@@ -44,7 +43,7 @@ def means(trial: Trial) -> Finding:
                 if index in given:  # of what the harness made of them, it need not know
                     raise
     except OracleFailed as error:
-        return Finding(Verdict.NOT_VERIFIED, len(wanted), len(wanted), str(error))
+        return unjudged(str(error), len(wanted), len(wanted))
     count = 0
     for index, how, got in _answers(bench, wanted):
         count += 1

@@ -20,7 +20,7 @@ from hypothesis.errors import HypothesisException
 from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.inputs import literals, oddities
 from conformance.inputs.oddities import spread
 from conformance.io_processor import stock
@@ -36,7 +36,6 @@ from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.search import IO_BODIES, draw
 from conformance.search import Found as Shown
 from conformance.settings import Budget
-from conformance.verdict import Verdict
 from conformance.watching import endurance
 from conformance.watching.comparison import shortened
 from conformance.watching.descriptors import Descriptors
@@ -172,7 +171,7 @@ def early(trial: Trial) -> Finding:
         )
     count = found.refused + len(trial.bench.stock.invalid)
     if not count:
-        return Finding(Verdict.NOT_APPLICABLE, found.count, message="nothing was refused")
+        return inapplicable("nothing was refused", found.count)
     return passed(count)
 
 

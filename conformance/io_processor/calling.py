@@ -19,14 +19,13 @@ from vllm.outputs import PoolingRequestOutput
 from conformance.checking import checks
 from conformance.counterexample.io_engine_player import settings_of
 from conformance.engine.entry_points import TRIED, synthetic_distribution
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.io_processor import DATA
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.trial import Trial
 from conformance.plugin.target import IO_PROCESSORS
-from conformance.verdict import Verdict
 from conformance.watching.interruption import in_call, limited
 from conformance.watching.raised import said
 
@@ -237,6 +236,4 @@ def overridden(bench: Bench) -> list[str]:
 
 def none_awaited() -> Finding:
     """Return that a rule about awaited hooks does not apply."""
-    return Finding(
-        Verdict.NOT_APPLICABLE, message="the plugin leaves the awaited hooks to the base class"
-    )
+    return inapplicable("the plugin leaves the awaited hooks to the base class")

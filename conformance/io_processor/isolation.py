@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed, waiting
+from conformance.findings import Finding, failed, passed, unjudged, waiting
 from conformance.inputs.places import changed, places
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Answer, Kind
@@ -24,7 +24,6 @@ from conformance.io_processor.outcomes import one_prompt
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, Shape
 from conformance.io_processor.trial import Trial
 from conformance.search import IO_HISTORIES, smallest
-from conformance.verdict import Verdict
 from conformance.watching.comparison import Place, difference, letter, shortened
 
 #: Data of which every two are served one after the other, offline.
@@ -96,7 +95,7 @@ def alike(bench: Bench) -> Finding | None:
         why = "what tells the answers to valid requests apart is left to chance in some of them"
         return waiting("IO-24", why)
     why = "every valid request gets the same answer: give at least two in [io-processor] valid "
-    return Finding(Verdict.NOT_VERIFIED, message=f"{why}that do not")
+    return unjudged(f"{why}that do not")
 
 
 def tells_apart(bench: Bench, hidden: frozenset[Place]) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed, waiting
+from conformance.findings import Finding, failed, passed, unjudged, waiting
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.loads import KEPT, Load, Refused, optional, refused
 from conformance.io_processor.trial import ENDURES, Trial
@@ -176,7 +176,7 @@ def _measured(load: Load, *, most: int, first: int) -> Finding:
         found = grew
         if load.served < enough:
             why = f"after {load.served} requests {found}; there was no time for {enough}"
-            return Finding(Verdict.NOT_VERIFIED, load.served, load.served, why)
+            return unjudged(why, load.served, load.served)
     if found:
         said = f"after {served} {load.which} {found}"
         if load.left_open <= KEPT and (seconds := _forgotten_after(load)):

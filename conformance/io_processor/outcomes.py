@@ -14,7 +14,7 @@ import attrs
 
 from conformance.checking import checks
 from conformance.counterexample.io_engine_player import Noted
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.inputs.places import changed, places
 from conformance.io_processor import REQUEST
 from conformance.io_processor.answers import Kind, of_error
@@ -26,7 +26,6 @@ from conformance.io_processor.messages import as_json, response_class
 from conformance.io_processor.prompts import parsed, prompts_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.verdict import Verdict
 from conformance.watching import hash_seeds
 from conformance.watching.comparison import difference, plain, shortened, told_places
 from conformance.watching.interruption import limited
@@ -119,9 +118,7 @@ def _which(place: int, count: int) -> str:
 
 def one_prompt() -> Finding:
     """Return that a rule about several outputs does not apply."""
-    return Finding(
-        Verdict.NOT_APPLICABLE, message="every valid request that was tried became one prompt"
-    )
+    return inapplicable("every valid request that was tried became one prompt")
 
 
 @checks("IO-21")

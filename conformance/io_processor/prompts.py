@@ -11,14 +11,13 @@ import attrs
 from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.io_processor import DATA
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.host import Documented, Surroundings
 from conformance.io_processor.messages import request_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.verdict import Verdict
 from conformance.watching.comparison import difference, plain, shortened
 from conformance.watching.raised import said
 
@@ -55,7 +54,7 @@ def prompts(trial: Trial) -> Finding:
     if found is None:
         return passed(trial.bench.stock.given)
     if found.needs:
-        return Finding(Verdict.NOT_VERIFIED, message=found.message)
+        return unjudged(found.message)
     return failed(found.message, case={"data": found.data})
 
 

@@ -190,7 +190,7 @@ class Trial(Judging):
         if place_in(raised, self.bench.path) is None:
             raise raised
         why = f"a call raised {said(raised, self.bench.path)}"
-        return Finding(Verdict.NOT_VERIFIED, message=why)
+        return unjudged(why)
 
     def prepare(self) -> None:
         """Find out what the plugin is tried with."""
