@@ -155,23 +155,25 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
         asked = history.asked[request]
         got = played.answers[request]
         wanted = bench.alone(asked.data, asked.id, awaited=awaited, valid=asked.valid)
-        what = None
         if got.kind is Kind.REFUSED and _in_use(played, history, request):
             continue
-        if got.kind is not wanted.kind:
-            what = f"{got.describe()}; alone it {wanted.describe()}"
-        elif got.kind is Kind.ANSWERED and (
-            found := difference(got.data, wanted.data, bench.hidden)
-        ):
-            what = f"was answered {found}"
-        elif got.request_id != wanted.request_id:
+        what = _apart(bench, got, wanted)
+        if what is None and got.request_id != wanted.request_id:
             what = f"was answered as request {got.request_id!r}; alone, as {wanted.request_id!r}"
-        else:
-            what = _salted(bench, history, request, got, wanted)
-        if what:
+        if what := what or _salted(bench, history, request, got, wanted):
             name = letter(request)
             return Broken(history, played, request, f"request {name} {what}", awaited)
     return None
+
+
+def _apart(bench: Bench, got: Answer, wanted: Answer, *, served: bool = True) -> str | None:
+    """Say in what an answer is not the one to the same request alone, or return None."""
+    if got.kind is not wanted.kind:
+        return f"{got.describe(served=served)}; alone it {wanted.describe(served=served)}"
+    if got.kind is not Kind.ANSWERED:
+        return None
+    what = difference(got.data, wanted.data, bench.hidden)
+    return what and f"was answered {what}"
 
 
 def _salted(
@@ -259,15 +261,8 @@ def without_ids(trial: Trial) -> Finding:
     for failing, first, second in every:
         plugin = bench.make()
         bench.ask_offline(plugin, stock.valid[first], failing=failing)
-        got, wanted = bench.ask_offline(plugin, stock.valid[second]), alone[second]
-        what = None
-        if got.kind is not wanted.kind:
-            what = f"{got.describe(served=False)}; alone it {wanted.describe(served=False)}"
-        elif got.kind is Kind.ANSWERED and (
-            found := difference(got.data, wanted.data, bench.hidden)
-        ):
-            what = f"was answered {found}"
-        if what:
+        got = bench.ask_offline(plugin, stock.valid[second])
+        if what := _apart(bench, got, alone[second], served=False):
             after = f"after {shortened(stock.valid[first])}"
             after += ", which the engine failed," if failing else ""
             return failed(
