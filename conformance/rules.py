@@ -30,6 +30,12 @@ class Evidence(StrEnum):
     SERVER = "server"
 
 
+#: Where a rule is shown besides the simulator: in engines, by servers, or in both.
+IN_ENGINES = (Evidence.SIMULATOR, Evidence.OFFLINE)
+SERVED = (Evidence.SIMULATOR, Evidence.SERVER)
+EVERYWHERE = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)
+
+
 class Reason(StrEnum):
     """What makes a rule a MUST: the interface says so, or others come to harm in vLLM."""
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from conformance.checking import checks
@@ -72,32 +72,26 @@ def unawaited(bench: Bench) -> str | None:
     """Say why the runtime does not get the scores of a hook, or return None."""
     if why := trouble(bench, "score"):
         return why
-    error = bench.alone(0).error
+    error = bench.alone(bench.texts[0]).error
     return str(error) if isinstance(error, runtime("dispatch").NoAwaitable) else None
 
 
-def _about(attribute: str) -> Callable[[Trial], Finding]:
-    """Return the check of one attribute."""
-
-    def check(trial: Trial) -> Finding:
-        if why := trouble(trial.bench, attribute):
-            return failed(why)
-        return passed(1, 1)
-
-    return check
+def _taken(attribute: str, trial: Trial) -> Finding:
+    """Judge whether the runtime takes one attribute."""
+    why = trouble(trial.bench, attribute)
+    return failed(why) if why else passed(1)
 
 
-blocking = checks("CH-03")(_about("blocking"))
-timeout = checks("CH-04")(_about("timeout_ms"))
-on_error = checks("CH-06")(_about("on_error"))
+blocking = checks("CH-03")(partial(_taken, "blocking"))
+timeout = checks("CH-04")(partial(_taken, "timeout_ms"))
+on_error = checks("CH-06")(partial(_taken, "on_error"))
 
 
 @checks("CH-05")
 def awaited(trial: Trial) -> Finding:
     """What is called with the context returns something to await."""
-    if why := unawaited(trial.bench):
-        return failed(why)
-    return passed(1, 1)
+    why = unawaited(trial.bench)
+    return failed(why) if why else passed(1)
 
 
 @checks("CH-01")
@@ -106,7 +100,7 @@ def made(trial: Trial) -> Finding:
     bench = trial.bench
     for _ in range(2):
         bench.make()
-    return passed(2, 2)
+    return passed(2)
 
 
 @checks("CH-02")
@@ -118,7 +112,7 @@ def named(trial: Trial) -> Finding:
     one, other = bench.make().name, bench.make().name
     if one != other:
         return failed(f"two instances, made alike, have the names {one!r} and {other!r}")
-    return passed(2, 2)
+    return passed(2)
 
 
 @checks("CH-07", after=("CH-02", "CH-03", "CH-04", "CH-06"))
@@ -130,7 +124,7 @@ def constant(trial: Trial) -> Finding:
     bench.row(hook, bench.texts)
     if (after := _read(hook)) != before:
         return failed(f"before it scored the hook said {before} of itself, afterwards {after}")
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 def _read(hook: object) -> dict[str, Any]:

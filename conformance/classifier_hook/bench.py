@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
 import attrs
 
-from conformance.classifier_hook.calls import Call, one, row, run, runtime
+from conformance.classifier_hook.calls import Call, many, one, row, run, runtime
+from conformance.classifier_hook.traffic import Arrival
 from conformance.plugin.expectation import Expected
 from conformance.settings import UsageError
 from conformance.watching.comparison import Place, difference, shortened, unsteady
@@ -181,25 +182,34 @@ class Bench:
 
     def call(self, text: str, *, slowly: bool = False, **changes: Any) -> Call:  # noqa: ANN401 - any field of a context
         """Score one text with a fresh instance."""
-        context = self.context(text, **changes)
-        found: Call = self.run(one(self.make(), context, self.patience, slowly=slowly))
+        return self.score(self.make(), self.context(text, **changes), slowly=slowly)
+
+    def score(self, hook: object, context: object, *, slowly: bool = False) -> Call:
+        """Score one completion on an event loop of its own."""
+        found: Call = self.run(one(hook, context, self.patience, slowly=slowly))
         return found
 
     def row(self, hook: object, texts: Iterable[str], ids: Iterable[str] = ()) -> list[Call]:
         """Score several texts, one after the other, with one instance on one event loop."""
         named = zip_longest(texts, ids, fillvalue="id-0")
-        contexts = [self.context(text, request_id=name) for text, name in named]
-        found: list[Call] = run(
-            row(hook, contexts, self.patience), (len(contexts) + 1) * self.patience
-        )
+        return self.in_turn(hook, [self.context(text, request_id=name) for text, name in named])
+
+    def in_turn(self, hook: object, contexts: Sequence[Any]) -> list[Call]:
+        """Score one completion after the other, with one instance on one event loop."""
+        seconds = (len(contexts) + 1) * self.patience
+        found: list[Call] = run(row(hook, contexts, self.patience), seconds)
         return found
 
-    def alone(self, index: int, request_id: str = "id-0") -> Call:
-        """Return what a fresh instance says of one of the texts when it scores nothing else."""
-        return self.alone_with(self.texts[index], request_id)
+    def at_once(
+        self, hook: object, contexts: Sequence[Any], arrivals: Sequence[Arrival] = ()
+    ) -> list[Call]:
+        """Score completions with one instance, each beginning and leaving as its arrival says."""
+        arrivals = arrivals or [Arrival(0)] * len(contexts)
+        found: list[Call] = self.run(many(hook, contexts, arrivals, self.patience))
+        return found
 
-    def alone_with(self, text: str, request_id: str, **changes: Any) -> Call:  # noqa: ANN401 - any field of a context
-        """Return what a fresh instance says of any completion when it scores nothing else."""
+    def alone(self, text: str, request_id: str = "id-0", **changes: Any) -> Call:  # noqa: ANN401 - any field of a context
+        """Return what a fresh instance says of a completion when it scores nothing else."""
         key = (text, request_id, repr(changes))
         if key not in self._alone:
             self._alone[key] = self.call(text, request_id=request_id, **changes)
@@ -254,6 +264,11 @@ def _said(entry: object, origin: str | None) -> Said:
         f"profile {origin}: [classifier-hook] scores must hold tables such as "
         f'{{ text = "a text", scores = {{ found = 0 }} }}, not {entry!r}.'
     )
+
+
+def blocks(value: object) -> bool:
+    """Tell whether scores ask the runtime to block."""
+    return isinstance(value, dict) and bool(value.get("block"))
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - scores

@@ -18,7 +18,7 @@ import attrs
 from conformance.classifier_hook.stretches import Stretches, task_of
 from conformance.classifier_hook.traffic import Arrival
 from conformance.watching.clocks import undelayed
-from conformance.watching.interruption import OutOfTime, PluginHung, limited
+from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung, limited
 from conformance.watching.raised import said
 
 
@@ -69,10 +69,6 @@ class Call:
         return f"raised {said(self.error)}"
 
 
-class HookExited(Exception):
-    """``score`` raised ``SystemExit``."""
-
-
 def asked(hook: object, context: object) -> Coroutine[Any, Any, Any]:
     """Return a call as the runtime makes it."""
     call: Coroutine[Any, Any, Any] = runtime("dispatch").asked(hook, context)
@@ -86,7 +82,7 @@ def run(main: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 
     long they take.
 
     Raises:
-        HookExited: the hook raised ``SystemExit``.
+        PluginExited: the hook raised ``SystemExit``.
         PluginHung: a call holds the event loop and does not return.
 
     """
@@ -101,7 +97,9 @@ def run(main: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 
         with limited(seconds):
             return loop.run_until_complete(main)
     except SystemExit as error:
-        raise HookExited(f"score raised SystemExit({error.code}), which ends the server") from None
+        raise PluginExited(
+            f"score raised SystemExit({error.code}), which ends the server"
+        ) from None
     finally:
         with suppress(SystemExit, PluginHung, TimeoutError), limited(TASKS_END + THREADS_END):
             loop.run_until_complete(_over(loop))

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import attrs
 import openai
@@ -78,63 +77,32 @@ class Question:
         return found
 
 
-@attrs.define
-class Clients:
-    """OpenAI clients of one server; to be used with ``async with``."""
+async def _ask(sdk: openai.AsyncOpenAI, model: str, question: Question) -> list[Answer]:
+    """Ask one question; return an answer for each completion."""
+    try:
+        async with asyncio.timeout(question.leaves):
+            return await _answered(sdk, model, question)
+    except TimeoutError:
+        why = "the client left"
+    except openai.APIError as error:
+        why = f"{type(error).__name__}: {first_line(str(error))}"
+    return [Answer(question.way.name, asked=question.text, error=why)]
 
-    url: str
-    model: str
-    _sdk: Any = None
 
-    async def __aenter__(self) -> Self:
-        """Open the connections."""
-        self._sdk = access.sdk(self.url, LIMIT)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close them."""
-        await self._sdk.close()
-
-    async def ask(self, question: Question) -> list[Answer]:
-        """Ask one question; return an answer for each completion."""
-        try:
-            async with asyncio.timeout(question.leaves):
-                return await self._ask(question)
-        except TimeoutError:
-            return [Answer(question.way.name, asked=question.text, error="the client left")]
-        except openai.APIError as error:
-            why = f"{type(error).__name__}: {first_line(str(error))}"
-            return [Answer(question.way.name, asked=question.text, error=why)]
-
-    async def crowd(self, questions: Sequence[Question]) -> list[Answer]:
-        """Ask everything at the same time."""
-        answers = await access.gather(self.url, [self.ask(question) for question in questions])
-        return [answer for found in answers for answer in found]
-
-    async def _ask(self, question: Question) -> list[Answer]:
-        body = question.body(self.model)
-        # What OpenAI's client has no argument for.
-        extra = {key: body.pop(key) for key in _EXTRA & body.keys()}
-        headers = {"X-Request-Id": question.request_id} if question.request_id else {}
-        endpoint = self._sdk.chat.completions if question.way.chat else self._sdk.completions
-        made = await endpoint.create(**body, extra_body=extra, extra_headers=headers)
-        if not question.way.stream:
-            return _answers(question, [_plain(made)])
-        return _answers(question, [chunk async for chunk in _chunks(made)])
+async def _answered(sdk: openai.AsyncOpenAI, model: str, question: Question) -> list[Answer]:
+    body = question.body(model)
+    # What OpenAI's client has no argument for.
+    extra = {key: body.pop(key) for key in _EXTRA & body.keys()}
+    headers = {"X-Request-Id": question.request_id} if question.request_id else {}
+    endpoint: Any = sdk.chat.completions if question.way.chat else sdk.completions
+    made = await endpoint.create(**body, extra_body=extra, extra_headers=headers)
+    if not question.way.stream:
+        return _answers(question, [_plain(made)])
+    async with made:  # a client that leaves closes it
+        return _answers(question, [_plain(chunk) async for chunk in made])
 
 
 _EXTRA = {"return_token_ids", "structured_outputs"}
-
-
-async def _chunks(stream: Any) -> AsyncIterator[dict[str, Any]]:  # noqa: ANN401 - OpenAI's
-    async with stream:  # a client that leaves closes it
-        async for chunk in stream:
-            yield _plain(chunk)
 
 
 def _plain(made: Any) -> dict[str, Any]:  # noqa: ANN401 - OpenAI's models
@@ -191,14 +159,15 @@ def curl(url: str, model: str, question: Question) -> str:
 
 async def asked(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:
     """Ask one question after the other."""
-    async with Clients(url, model) as clients:
-        return [answer for question in questions for answer in await clients.ask(question)]
+    async with access.sdk(url, LIMIT) as sdk:
+        return [answer for each in questions for answer in await _ask(sdk, model, each)]
 
 
 async def together(url: str, model: str, questions: Sequence[Question]) -> list[Answer]:
     """Ask everything at the same time."""
-    async with Clients(url, model) as clients:
-        return await clients.crowd(questions)
+    async with access.sdk(url, LIMIT) as sdk:
+        answers = await access.gather(url, [_ask(sdk, model, each) for each in questions])
+        return [answer for found in answers for answer in found]
 
 
 async def leave(url: str, model: str, questions: Sequence[Question]) -> None:

@@ -23,6 +23,9 @@ from conformance.findings import Finding
 #: What a program plays: a function of ``hook_player`` or ``hook_crowd_player``, and its arguments.
 Scene = dict[str, Any]
 
+#: Returns what the programs may play that show a failure, the likeliest first.
+Scenes = Callable[[Trial, Finding], Iterator[Scene]]
+
 #: Programs that are tried, and seconds for all of them.
 TRIED = 14
 LIMIT = 60.0
@@ -74,7 +77,7 @@ def _texts(trial: Trial, finding: Finding) -> list[str]:
     return list(dict.fromkeys((*trial.bench.texts, *timing.LONG, *scoring.ODD)))
 
 
-def _one(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
+def _one(name: str) -> Scenes:
     """Return the scene of a check that is about no text."""
 
     def scenes(_trial: Trial, _finding: Finding) -> Iterator[Scene]:
@@ -83,12 +86,12 @@ def _one(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
     return scenes
 
 
-def _of_text(name: str, **more: object) -> Callable[[Trial, Finding], Iterator[Scene]]:
-    """Return the scenes of a check that is about one text."""
+def _of_text(name: str, **more: object) -> Scenes:
+    """Return the scenes of a check about one text, whose context may be other than usual."""
 
     def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
         for text in _texts(trial, finding):
-            yield {"is": name, "text": encoded(text), **more}
+            yield {"is": name, "text": encoded(text), **more, **_changes(finding)}
 
     return scenes
 
@@ -100,21 +103,11 @@ def _meant(_: Trial, finding: Finding) -> Iterator[Scene]:
     yield {"is": "says", **said, **_changes(finding)}
 
 
-def _of_texts(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
+def _of_texts(name: str) -> Scenes:
     """Return the scene of a check that is about all ordinary texts."""
 
     def scenes(trial: Trial, _: Finding) -> Iterator[Scene]:
         yield {"is": name, "texts": [encoded(text) for text in trial.bench.texts]}
-
-    return scenes
-
-
-def _of_context(name: str, **more: object) -> Callable[[Trial, Finding], Iterator[Scene]]:
-    """Return the scenes of a check about a context: something in it may be other than usual."""
-
-    def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
-        for scene in _of_text(name, **more)(trial, finding):
-            yield {**scene, **_changes(finding)}
 
     return scenes
 
@@ -134,7 +127,7 @@ def _unnamed(value: object) -> Any:  # noqa: ANN401 - a field of a context
     return tuple(value) if isinstance(value, tuple) else value
 
 
-def _cancelling(name: str) -> Callable[[Trial, Finding], Iterator[Scene]]:
+def _cancelling(name: str) -> Scenes:
     """Return the scenes of calls that are cancelled, at the wait that the check names."""
 
     def scenes(_trial: Trial, finding: Finding) -> Iterator[Scene]:
@@ -178,18 +171,18 @@ def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     yield {"is": "shares", "text": encoded(text), "names": case["names"]}
 
 
-_SCENES: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
+_SCENES: Mapping[str, Scenes] = {
     "CH-01": _one("made"),
     **{rule: _one(name) for name, rule in attributes.RULE_OF.items()},
     "CH-07": _of_texts("constant"),
     "CH-10": _of_text("json"),
     "CH-38": _of_text("json"),
     "CH-11": _of_text("decides", blocks=False),
-    "CH-12": _of_context("decides", blocks=True),
+    "CH-12": _of_text("decides", blocks=True),
     "CH-13": _of_text("replacement"),
     "CH-14": _of_text("decides", blocks=False),
     "CH-15": _of_text("scores"),
-    "CH-16": _of_context("scores"),
+    "CH-16": _of_text("scores"),
     "CH-17": _of_text("reads"),
     "CH-18": _of_text("steady"),
     "CH-20": _of_text("held", what="waited"),

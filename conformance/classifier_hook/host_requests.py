@@ -24,6 +24,7 @@ from conformance.classifier_hook.host_engine import (
     texts,
 )
 from conformance.classifier_hook.host_stage import Unsupported, ended, register, scores, stage
+from conformance.classifier_hook.host_verdicts import CLOSE
 from conformance.hosts import Sight
 from reference_plugins.classifier_hook import hooks_of, request_scope
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL
@@ -46,12 +47,9 @@ async def leaves_aborted_alone(see: Sight) -> None:
             bool(hook.ends) and hook.ends[0][0] == "cancelled",
             "hooks went on for a request that was aborted while they were at work",
         )
-        see(abs(ended(outs) - 2.2) < _CLOSE, f"its end came after {ended(outs)} s, not at once")
+        see(abs(ended(outs) - 2.2) < CLOSE, f"its end came after {ended(outs)} s, not at once")
         see(scores(outs) is None, f"an aborted request has the scores {scores(outs)}")
         see(not blocking or texts(outs) == ["a", ""], f"nobody decided, and {texts(outs)} went out")
-
-
-_CLOSE = 0.001
 
 
 async def _aborted(engine: ScriptedLLM, seconds: float) -> list[Out]:
@@ -110,17 +108,14 @@ async def goes_on(see: Sight) -> None:
     engine = stage({"slow": deltas("slow"), "quick": deltas("a", "b", "c")}, hook)
     slow = asyncio.ensure_future(read(engine, "slow", request_id="slow"))
     outs = await read(engine, "quick", request_id="quick")
-    see([o.at for o in outs] == [1, 2, 3], f"another request's outputs came at {_times(outs)} s")
+    times = [out.at for out in outs]
+    see(times == [1, 2, 3], f"another request's outputs came at {times} s")
     see(ended(await slow) == 6, "a slow hook was not waited for")  # noqa: PLR2004 - one and five
     steps = [*deltas("slow"), *deltas("a", "b", "c", index=1)]
     hook = Hook("hook", by_text, blocking=True, timeout_ms=9000)
     outs = await read(stage({"x": steps}, hook), "x", n=2)
     mine = [out.at for out in outs if out.output.outputs[0].index == 1]
     see(mine == [2, 3, 4], f"another completion's outputs came at {mine} s")
-
-
-def _times(outs: list[Out]) -> list[float]:
-    return [out.at for out in outs]
 
 
 async def keeps_apart(see: Sight) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -13,16 +14,9 @@ import attrs
 from conformance.checking import checks
 from conformance.classifier_hook import neighbours, traffic
 from conformance.classifier_hook.bench import Bench, plain
-from conformance.classifier_hook.calls import (
-    Call,
-    begun,
-    many,
-    one,
-    row,
-    run,
-    runtime,
-)
-from conformance.classifier_hook.traffic import History, Shape
+from conformance.classifier_hook.calls import Call, begun, one
+from conformance.classifier_hook.scoring import logprobs
+from conformance.classifier_hook.traffic import Arrival, History, Shape
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.search import CALLS as HISTORIES
@@ -30,10 +24,10 @@ from conformance.search import NEIGHBOURS, smallest
 from conformance.verdict import Cause, Verdict
 from conformance.watching.comparison import difference, shortened
 
-SEQUENCE = traffic.Shape("sequence", "CH-30", overlapping=False)
-TOGETHER = traffic.Shape("together", "CH-31")
-SAME_IDS = traffic.Shape("same-ids", "CH-32", same_ids=True)
-LEAVING = traffic.Shape("leaving", "CH-33", leaving=True)
+SEQUENCE = Shape("sequence", overlapping=False)
+TOGETHER = Shape("together")
+SAME_IDS = Shape("same-ids", same_ids=True)
+LEAVING = Shape("leaving", leaving=True)
 
 #: How many calls leave before the hook is asked whether it still scores; at which of their waits.
 CROWD = 64
@@ -42,7 +36,7 @@ CROWD_LEAVES = (1, 2)
 #: Calls of one text of which the first leaves, early and later: who has it scored once for both
 #: must not let the other one go with it.  Few histories that are drawn have the same text twice.
 ALIKE = tuple(
-    traffic.History((traffic.Arrival(0, turns, leaves), traffic.Arrival(0)), same_ids=False)
+    History((Arrival(0, turns, leaves), Arrival(0)), same_ids=False)
     for turns in (0, 1)
     for leaves in (1, 2, 3)
 )
@@ -67,23 +61,19 @@ class _Seen:
     endless: bool  #: whether a call never ended
 
 
-def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
-    """Return the check of the rule that a shape is about."""
-    return lambda trial: _judge(trial, wanted)
-
-
-sequence = checks("CH-30")(_shape(SEQUENCE))
-together = checks("CH-31", after=("CH-30",))(_shape(TOGETHER))
-same_ids = checks("CH-32", after=("CH-30", "CH-31"))(_shape(SAME_IDS))
-leaving = checks("CH-33", after=("CH-30", "CH-31"))(_shape(LEAVING))
-
-
-def _judge(trial: Trial, wanted: Shape) -> Finding:
+def _judge(wanted: Shape, trial: Trial) -> Finding:
+    """Judge the rule that a shape is about."""
     # The smallest history of a few ordinary texts says most.
     found = _drawn(trial, wanted)
     if found.verdict is not Verdict.FAIL and (seen := _neighbours(trial, wanted)):
         return failed(seen.message, found.examples + 1, case=seen.case)
     return found
+
+
+sequence = checks("CH-30")(partial(_judge, SEQUENCE))
+together = checks("CH-31", after=("CH-30",))(partial(_judge, TOGETHER))
+same_ids = checks("CH-32", after=("CH-30", "CH-31"))(partial(_judge, SAME_IDS))
+leaving = checks("CH-33", after=("CH-30", "CH-31"))(partial(_judge, LEAVING))
 
 
 def _drawn(trial: Trial, wanted: Shape) -> Finding:
@@ -152,23 +142,13 @@ def _own(trial: Trial) -> list[Own] | None:
 def _unsure(bench: Bench, number: int) -> Own:
     """Return log probabilities that no other text has; of every other text they are low."""
     context = bench.context(bench.texts[number])
-    value = -(number + 1) / 16 - (LOW if number % 2 else 0)
-    token = runtime("contract").TokenLogprob(value, 1, "a")
-
-    def positions(tokens: list[int]) -> list[Any]:
-        return [{each: token} for each in tokens]
-
-    return {
-        "logprobs": positions(context.output_token_ids),
-        "cumulative_logprob": value * len(context.output_token_ids),
-        "prompt_logprobs": [None, *positions(context.prompt_token_ids[1:])],
-    }
+    return logprobs(context, -(number + 1) / 16 - (LOW if number % 2 else 0))
 
 
 def tells_apart(bench: Bench, own: Sequence[Own]) -> bool:
     """Tell whether any two texts get different scores."""
     pairs = zip(bench.texts, own, strict=True)
-    calls = [bench.alone_with(text, "id-0", **more) for text, more in pairs]
+    calls = [bench.alone(text, **more) for text, more in pairs]
     good = [plain(call.value) for call in calls if call.good]
     return any(difference(other, good[0], bench.unsteady()) for other in good[1:])
 
@@ -185,13 +165,13 @@ def _judge_history(
         for text, name, arrival in zip(texts, ids, history.arrivals, strict=True)
     ]
     if overlapping:
-        calls = bench.run(many(hook, contexts, history.arrivals, bench.patience))
+        calls = bench.at_once(hook, contexts, history.arrivals)
     else:
-        calls = run(row(hook, contexts, bench.patience), (len(contexts) + 1) * bench.patience)
+        calls = bench.in_turn(hook, contexts)
     for index, (arrival, call) in enumerate(zip(history.arrivals, calls, strict=True)):
         if arrival.leaves:
             continue
-        wanted = bench.alone_with(texts[index], ids[index], **own[arrival.text])
+        wanted = bench.alone(texts[index], ids[index], **own[arrival.text])
         if what := bench.apart(call, wanted):
             others = ", ".join(
                 shortened(texts[place]) + (" (cancelled)" if other.leaves else "")
@@ -232,7 +212,7 @@ def crowded(bench: Bench, leaving: Sequence[int], own: Sequence[Own]) -> tuple[i
         At which of their waits they were cancelled, and the sentence.
 
     """
-    alone = bench.alone_with(bench.texts[0], "id-0", **own[0])
+    alone = bench.alone(bench.texts[0], **own[0])
     if (alone.waited + alone.worked) * CROWD > bench.patience:
         # One turn of the event loop takes too long by itself: CH-20 and CH-21 are about that.
         return None
@@ -283,7 +263,7 @@ def own_scores(trial: Trial) -> Finding:
     for text, value, was in returned:
         if what := difference(plain(value), plain(was)):
             return failed(f"after later calls the scores of {shortened(text)} were {what}")
-    return passed(len(returned), len(returned))
+    return passed(len(returned))
 
 
 @checks("CH-36", after=("CH-30", "CH-31"))
@@ -291,15 +271,14 @@ def other_loop(trial: Trial) -> Finding:
     """The hook scores on the next event loop as on the first, several texts at once."""
     bench = trial.bench
     hook = bench.make()
-    arrivals = [traffic.Arrival(index) for index in range(len(bench.texts))]
     calls: list[Call] = []
     for turn in ("first", "id"):  # each call has an id of its own
         contexts = [
             bench.context(text, request_id=f"{turn}-{index}")
             for index, text in enumerate(bench.texts)
         ]
-        calls = bench.run(many(hook, contexts, arrivals, bench.patience))
-    for index, call in enumerate(calls):
-        if what := bench.apart(call, bench.alone(index, f"id-{index}")):
-            return failed(f"on another event loop {shortened(bench.texts[index])} {what}")
-    return passed(len(calls), len(calls))
+        calls = bench.at_once(hook, contexts)
+    for index, (text, call) in enumerate(zip(bench.texts, calls, strict=True)):
+        if what := bench.apart(call, bench.alone(text, f"id-{index}")):
+            return failed(f"on another event loop {shortened(text)} {what}")
+    return passed(len(calls))

@@ -17,7 +17,7 @@ import attrs
 
 from conformance.classifier_hook import meaning, witness
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
-from conformance.classifier_hook.calls import HookExited, one, runtime
+from conformance.classifier_hook.calls import runtime
 from conformance.classifier_hook.scoring import ANNOTATES
 from conformance.ledger import Ledger
 from conformance.live_trial import LiveTrial
@@ -25,7 +25,7 @@ from conformance.plugin.expectation import OracleFailed
 from conformance.rules import Evidence
 from conformance.settings import UsageError
 from conformance.watching.comparison import Place, difference, shortened, unsteady
-from conformance.watching.interruption import PluginHung
+from conformance.watching.interruption import PluginExited, PluginHung
 
 LOADS, SCORES, ALLOWS, BLOCKS, REPLACES, CONTEXTS, STEADY = (
     "CH-01", "CH-10", "CH-11", "CH-12", "CH-13", "CH-16", "CH-18",
@@ -59,6 +59,10 @@ class Answer:
     streamed: bool = False
     error: str = ""  #: why there is no answer
 
+    def of(self, name: str) -> Any:  # noqa: ANN401 - scores
+        """Return what a hook said of it, or None."""
+        return (self.scores or {}).get(name)
+
 
 def sayable(text: str) -> bool:
     """Tell whether a tiny model can be made to say a text."""
@@ -85,7 +89,7 @@ class Judge:
         try:
             self.entry = runtime("registry").checked(bench.make())
             self.hidden = bench.unsteady()
-        except (ConstructorRaised, PluginHung, HookExited, ValueError):
+        except (ConstructorRaised, PluginHung, PluginExited, ValueError):
             return  # engines will say the same
         if not self.entry.blocking:
             why = "the hook annotates, and blocks nothing"
@@ -114,7 +118,7 @@ class Judge:
 
     def among(self, answer: Answer, rule: str, when: str) -> bool:
         """Judge an answer to one of several requests; tell whether it showed anything."""
-        scores = (answer.scores or {}).get(self.entry.name)
+        scores = answer.of(self.entry.name)
         wanted = self.expected(answer)
         if scores is None or wanted is None:
             if scores is None:
@@ -140,15 +144,15 @@ class Judge:
         if key not in self._known:
             self._known[key] = None
             bench = self.bench
-            with suppress(ConstructorRaised, PluginHung, HookExited, ValueError):
-                call = bench.run(one(bench.make(), witness.read(told), bench.patience))
+            with suppress(ConstructorRaised, PluginHung, PluginExited, ValueError):
+                call = bench.score(bench.make(), witness.read(told))
                 if call.good:
                     self._known[key] = runtime("scores").copied(call.value)
         return self._known[key]
 
     def _told(self, answer: Answer) -> Any:  # noqa: ANN401 - a context as JSON has it
         """Return what the hook was told of an answer, or None."""
-        told = (answer.scores or {}).get(witness.NAME)
+        told = answer.of(witness.NAME)
         if told is None and answer.asked is not None:
             # Of a server that runs already all that is known is the text.
             return witness.written(self.bench.context(answer.asked))
@@ -174,7 +178,7 @@ class Judge:
             self.ledger.saw(MEANS)
 
     def _scores(self, answer: Answer) -> Any:  # noqa: ANN401 - a dictionary, or None
-        scores = (answer.scores or {}).get(self.entry.name)
+        scores = answer.of(self.entry.name)
         if scores is None:
             self._nothing(answer)
             return None
@@ -201,7 +205,7 @@ class Judge:
 
     def late(self, answer: Answer) -> bool:
         """Tell whether the hook was late: then it is asked again, since the machine may be."""
-        scores = (answer.scores or {}).get(self.entry.name)
+        scores = answer.of(self.entry.name)
         return scores is not None and self._failure(scores) == "timeout"
 
     def _decides(self, answer: Answer, scores: Mapping[str, Any]) -> None:

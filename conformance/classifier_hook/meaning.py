@@ -12,10 +12,9 @@ from conformance.classifier_hook.bench import Bench, plain
 from conformance.classifier_hook.calls import runtime
 from conformance.classifier_hook.scoring import contexts
 from conformance.classifier_hook.trial import Trial
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.oracle import asked
 from conformance.plugin.expectation import OracleFailed
-from conformance.verdict import Verdict
 from conformance.watching.comparison import shortened
 
 #: How far numbers may be apart, in proportion.
@@ -33,7 +32,7 @@ _MISSING = object()
 
 def nothing_said(trial: Trial) -> Finding | None:
     """Return that the rule does not apply where the author says nothing of scores."""
-    return Finding(Verdict.NOT_APPLICABLE, message=SILENT) if silent(trial.bench) else None
+    return inapplicable(SILENT) if silent(trial.bench) else None
 
 
 @checks("CH-39", after=("CH-18",), beside=nothing_said)
@@ -46,15 +45,15 @@ def means(trial: Trial) -> Finding:
             count += 1
             if not (scores := wanted(bench, bench.context(text, **changes), changes)):
                 continue
-            got = bench.call(text, **changes) if changes else bench.alone(bench.texts.index(text))
+            got = bench.alone(text, **changes)
             different = apart(plain(got.value), scores) if got.good else None
             if different:
                 case = {"text": text, "scores": dict(scores), "changes": changes}
                 why = f"for {shortened(text)}{what} {different}"
                 return failed(why, count, case=case)
     except OracleFailed as error:
-        return Finding(Verdict.NOT_VERIFIED, count, count, str(error))
-    return passed(count, count)
+        return unjudged(str(error), count, count)
+    return passed(count)
 
 
 def silent(bench: Bench) -> bool:

@@ -15,9 +15,8 @@ from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import TURNS, asked, run, turns
 from conformance.classifier_hook.stretches import PAUSE
 from conformance.classifier_hook.trial import Trial
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.settings import Budget
-from conformance.verdict import Verdict
 from conformance.watching.endless import endless, taking
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import (
@@ -62,7 +61,7 @@ FEWEST = 1_000
 def starts_threads(bench: Bench) -> Finding | None:
     """Return that calls leave a thread each, of which a process may have few thousands, or None."""
     hook, text = bench.make(), bench.texts[0]
-    if bench.alone(0).seconds > SLOW:
+    if bench.alone(text).seconds > SLOW:
         return None
     before = threads()
     bench.row(hook, [text] * CALLS_ALONE)
@@ -84,30 +83,32 @@ def forgets(trial: Trial) -> Finding:
 def _forgets(bench: Bench, budget: Budget) -> Finding:
     hook = bench.make()
     # One that works for long takes long for very many calls.
-    if bench.alone(0).worked > LIMIT / STRAIGHT and (what := _endless(bench, bench.make(), 0)):
-        return failed(f"after a few calls {what}", SOME)
+    if bench.alone(bench.texts[0]).worked > LIMIT / STRAIGHT:
+        other = bench.make()
+        if what := endless(other, _few(bench, other, 0)):
+            return failed(f"after a few calls {what}", SOME)
     given: list[Given] = []
     sizes: list[tuple[int, int]] = []
     enough = CALLS if budget is Budget.DEEP else FLAT
     run(_scored(bench, hook, given, sizes, enough), LONGEST + 2 * bench.patience)
     count = len(given)
-    if count < STRAIGHT and (what := _endless(bench, hook, count)):
+    if count < STRAIGHT and (what := endless(hook, _few(bench, hook, count))):
         return failed(f"after {count} calls {what}", count)
     if count < FEWEST:
         why = f"{count} calls took all the time there is, and {FEWEST} are needed to tell"
-        return Finding(Verdict.NOT_VERIFIED, count, message=why)
+        return unjudged(why, count)
     # A few that the hook keeps on purpose may be there, but no old ones.
     if what := kept(given[: count // 2], ("context",), KEPT):
         what += taking(hook, _few(bench, hook, count), SOME)
         return failed(f"after {count} calls {what}", count)
     what = growing(*_evenly(sizes))
-    return _grown(bench, hook, count, what) if what else passed(count, count)
+    return _grown(bench, hook, count, what) if what else passed(count)
 
 
 def _grown(bench: Bench, hook: Any, count: int, what: str) -> Finding:  # noqa: ANN401 - a hook
     if count < STRAIGHT:
         why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
-        return Finding(Verdict.NOT_VERIFIED, count, message=why)
+        return unjudged(why, count)
     what += taking(hook, _few(bench, hook, count), SOME)
     return failed(f"after {count} calls {what}", count)
 
@@ -121,14 +122,6 @@ def _few(bench: Bench, hook: Any, count: int) -> Callable[[], int]:  # noqa: ANN
         return sum(call.good for call in bench.row(hook, texts, [f"id-{text}" for text in texts]))
 
     return serve
-
-
-def _endless(bench: Bench, hook: Any, count: int) -> str | None:  # noqa: ANN401 - a hook
-    """Say what of a hook that takes its time has no end, as far as a few calls tell."""
-    try:
-        return endless(hook, _few(bench, hook, count))
-    except Exception:  # noqa: BLE001 - it may do anything with entries that are not its own
-        return None
 
 
 async def _scored(

@@ -15,9 +15,8 @@ from typing import Any
 import attrs
 
 from conformance.classifier_hook.bench import Bench, plain
-from conformance.classifier_hook.calls import Call, many, one, row, run
+from conformance.classifier_hook.calls import Call, one
 from conformance.classifier_hook.scoring import ODD
-from conformance.classifier_hook.traffic import Arrival
 from conformance.inputs.lookalikes import LONG, OTHERS, Watching, long_pair, names_in, other_case
 from conformance.watching.comparison import difference, shortened
 
@@ -149,11 +148,7 @@ def _after(
     named.append((_NAME, last))
     contexts = [_context(bench, each, name) for name, each in named]
     hook = bench.make()
-    if at_once:
-        arrivals = [Arrival(0)] * len(contexts)
-        calls = bench.run(many(hook, contexts, arrivals, bench.patience))
-    else:
-        calls = run(row(hook, contexts, bench.patience), (len(contexts) + 1) * bench.patience)
+    calls = bench.at_once(hook, contexts) if at_once else bench.in_turn(hook, contexts)
     if not (what := bench.apart(calls[-1], wanted)):
         return None
     told = [(each.text, name, 0, 0, dict(each.changes)) for name, each in named]
@@ -231,7 +226,7 @@ def _fields(bench: Bench, text: str) -> Iterator[Iterable[Pair]]:
 
 
 def _alone(bench: Bench, completion: Completion) -> Call:
-    return bench.alone_with(completion.text, _NAME, **completion.changes)
+    return bench.alone(completion.text, _NAME, **completion.changes)
 
 
 def _context(bench: Bench, completion: Completion, name: str) -> Any:  # noqa: ANN401 - a ScoringContext

@@ -10,7 +10,7 @@ import attrs
 
 from conformance.classifier_hook import live
 from conformance.classifier_hook.live import Answer, HookTrial
-from conformance.classifier_hook.program import Ask, Cancelled, Program
+from conformance.classifier_hook.program import Ask, Cancelled, Order, Program
 from conformance.classifier_hook.timing import ENDING, STEP
 from conformance.engine.async_engine import AsyncEngineFailed
 from conformance.watching.comparison import shortened
@@ -47,14 +47,15 @@ class Trial(HookTrial):
 
     def start(self) -> None:
         """Start the program, or its process."""
-        self.program = Program.start(
+        order = Order(
             self.opening.model,
             (self.opening.plugin.module, self.opening.plugin.qualname),
-            self.bench.arguments,
-            python_path=[*self.opening.python_path(), live.runtime_folder()],
-            device=self.device,
+            dict(self.bench.arguments),
+            [*self.opening.python_path(), live.runtime_folder()],
+            self.device,
             held=not self.first,
         )
+        self.program = Program.start(order)
         self.ends.callback(self.program.close)
 
     def run(self) -> None:

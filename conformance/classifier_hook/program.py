@@ -60,15 +60,15 @@ class Cancelled:
 
 
 @attrs.frozen
-class _Order:
+class Order:
     """What the process is started with."""
 
-    model: str
-    hook: tuple[str, str]
-    arguments: dict[str, Any]
-    python_path: list[str]
-    device: str
-    held: bool  #: whether it waits for a word
+    model: str  #: folder of the model
+    hook: tuple[str, str]  #: module and qualified name of its class
+    arguments: dict[str, Any]  #: of its constructor
+    python_path: list[str]  #: goes before ``sys.path``
+    device: str  #: ``cpu`` or ``cuda``
+    held: bool  #: whether it does nothing before :meth:`Program.begin`
 
 
 @attrs.define
@@ -76,28 +76,8 @@ class Program(EngineProcess):
     """The process; make one with :meth:`start`."""
 
     @classmethod
-    def start(
-        cls,
-        model: str,
-        hook: tuple[str, str],
-        arguments: Mapping[str, Any],
-        *,
-        python_path: Sequence[str],
-        device: str,
-        held: bool = False,
-    ) -> Program:
-        """Start the process in the background and return at once.
-
-        Args:
-            model: folder of the model.
-            hook: module and qualified name of its class.
-            arguments: of its constructor.
-            python_path: goes before ``sys.path``.
-            device: ``cpu`` or ``cuda``.
-            held: whether it does nothing before :meth:`begin`.
-
-        """
-        order = _Order(model, hook, dict(arguments), list(python_path), device, held)
+    def start(cls, order: Order) -> Program:
+        """Start the process in the background and return at once."""
         return cls.running(_serve, order)
 
     def begin(self) -> None:
@@ -125,7 +105,7 @@ class Program(EngineProcess):
         return self.hear(ANSWER)
 
 
-def _serve(connection: Connection, order: _Order) -> None:
+def _serve(connection: Connection, order: Order) -> None:
     """Run in the process."""
     drop_sockets(connection.fileno())
     if order.held:
@@ -139,7 +119,7 @@ def _serve(connection: Connection, order: _Order) -> None:
     answering(connection, partial(_make_and_run, connection, order))
 
 
-def _make_and_run(connection: Connection, order: _Order) -> None:
+def _make_and_run(connection: Connection, order: Order) -> None:
     try:
         made: Any = importlib.import_module(order.hook[0])
         for part in order.hook[1].split("."):
@@ -151,7 +131,7 @@ def _make_and_run(connection: Connection, order: _Order) -> None:
     asyncio.run(_run(connection, order, made))
 
 
-async def _run(connection: Connection, order: _Order, hook: object) -> None:
+async def _run(connection: Connection, order: Order, hook: object) -> None:
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 

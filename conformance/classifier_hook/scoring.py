@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 
 from conformance.checking import checks
 from conformance.classifier_hook import seams
-from conformance.classifier_hook.bench import Bench, plain
-from conformance.classifier_hook.calls import Call, one, runtime
+from conformance.classifier_hook.bench import Bench, blocks, plain
+from conformance.classifier_hook.calls import Call, runtime
 from conformance.classifier_hook.trial import Trial
-from conformance.findings import LEAST_ACTED, Finding, failed, passed
+from conformance.findings import LEAST_ACTED, Finding, failed, inapplicable, passed, unjudged
 from conformance.inputs import literals
 from conformance.search import TEXTS, smallest
-from conformance.verdict import Verdict
 from conformance.watching import hash_seeds
-from conformance.watching.comparison import shortened
+from conformance.watching.comparison import shortened, told_places
 
 #: Texts that a model can write: what cannot be decoded arrives as U+FFFD.
 ODD = (
@@ -81,14 +80,14 @@ def looked_for(hook: type[Any]) -> list[str]:
 def a_dict(trial: Trial) -> Finding:
     """The scores of every ordinary text are a dictionary."""
     bench = trial.bench
-    return no_dict(bench) or passed(len(bench.texts), len(bench.texts))
+    return no_dict(bench) or passed(len(bench.texts))
 
 
 @checks("CH-38")
 def json_values(trial: Trial) -> Finding:
     """The runtime takes the scores of every ordinary text."""
     bench = trial.bench
-    return invalid(bench) or passed(len(bench.texts), len(bench.texts))
+    return invalid(bench) or passed(len(bench.texts))
 
 
 def no_dict(bench: Bench) -> Finding | None:
@@ -104,8 +103,8 @@ def invalid(bench: Bench) -> Finding | None:
 def _refused(bench: Bench, *, typed: bool) -> Iterator[Finding]:
     """Yield which scores the runtime refuses, of the type that the RFC asks for or of others."""
     scores = runtime("scores")
-    for index, text in enumerate(bench.texts):
-        call = bench.alone(index)
+    for text in bench.texts:
+        call = bench.alone(text)
         value = call.value
         if call.good and typed == (isinstance(value, dict) and all(map(_is_text, value))):
             try:
@@ -120,16 +119,20 @@ def _is_text(key: object) -> bool:
 
 def raises(bench: Bench) -> Finding | None:
     """Return for which ordinary text there are no scores, or None."""
-    for index, text in enumerate(bench.texts):
-        if not (call := bench.alone(index)).good:
-            return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
-    return None
+    return next(filter(None, (_scoreless(text, bench.alone(text)) for text in bench.texts)), None)
+
+
+def _scoreless(text: str, call: Call) -> Finding | None:
+    """Return that a text got no scores, or None."""
+    if call.good:
+        return None
+    return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
 
 
 def needs(bench: Bench) -> Finding | None:
     """Return which text gets scores only where everything that may be missing is there, or None."""
-    for index, text in enumerate(bench.texts):
-        call = bench.alone(index)
+    for text in bench.texts:
+        call = bench.alone(text)
         if not call.good and bench.call(text, **_everything(bench, text)).good:
             without = "without logprobs, extra fields and metadata"
             why = f"score of {shortened(text)} {without} {call.trouble()}"
@@ -144,34 +147,34 @@ ANNOTATES = "blocking = False, so it never blocks"
 @checks("CH-11", after=("CH-03",))
 def allows(trial: Trial) -> Finding:
     """Allowed texts are let through."""
-    return _decides(trial, trial.bench.allowed, blocks=False)
+    return _decides(trial, trial.bench.allowed, blocked=False)
 
 
 @checks("CH-12", after=("CH-03",))
-def blocks(trial: Trial) -> Finding:
+def refuses(trial: Trial) -> Finding:
     """Blocked texts are blocked."""
-    return _decides(trial, trial.bench.blocked, blocks=True)
+    return _decides(trial, trial.bench.blocked, blocked=True)
 
 
-def _decides(trial: Trial, texts: tuple[str, ...], *, blocks: bool) -> Finding:
+def _decides(trial: Trial, texts: tuple[str, ...], *, blocked: bool) -> Finding:
     bench = trial.bench
     if not bench.make().blocking:
-        if blocks and texts:
+        if blocked and texts:
             why = f"{shortened(texts[0])} was let through: the hook has {ANNOTATES}"
             return failed(why, case={"text": texts[0]})
-        return Finding(Verdict.NOT_APPLICABLE, message="the hook annotates, and blocks nothing")
+        return inapplicable("the hook annotates, and blocks nothing")
     if not texts:
-        key = "blocked" if blocks else "allowed"
-        wanted = "block" if blocks else "let through"
+        key = "blocked" if blocked else "allowed"
+        wanted = "block" if blocked else "let through"
         why = f'give a text that it must {wanted}: [classifier-hook] {key} = [ "..." ]'
-        return Finding(Verdict.NOT_VERIFIED, message=why)
+        return unjudged(why)
     for text in texts:
-        value = plain(bench.alone(bench.texts.index(text)).value)
-        if bool(isinstance(value, dict) and value.get("block")) is not blocks:
-            what = "was let through" if blocks else "was blocked"
+        value = plain(bench.alone(text).value)
+        if blocks(value) is not blocked:
+            what = "was let through" if blocked else "was blocked"
             why = f"{shortened(text)} {what}, with the scores {shortened(value)}"
             return failed(why, case={"text": text})
-    return _blocks(bench) if blocks else passed(len(texts), len(texts))
+    return _blocks(bench) if blocked else passed(len(texts))
 
 
 def _blocks(bench: Bench) -> Finding:
@@ -184,7 +187,7 @@ def _blocks(bench: Bench) -> Finding:
     if lost := seams.lost(bench):
         text, seam = lost
         return failed(f"{shortened(text)} {seam}", case={"text": seam.text})
-    return attrs.evolve(passed(len(texts), len(texts)), message=seams.doubts(bench))
+    return attrs.evolve(passed(len(texts)), message=seams.doubts(bench))
 
 
 @checks("CH-13")
@@ -198,17 +201,16 @@ def replaces(trial: Trial) -> Finding:
     for text in (*bench.texts, *more):
         if tried >= len(bench.texts) and seen >= LEAST_ACTED[trial.budget]:
             break
-        known = tried < len(bench.texts)
-        value = plain((bench.alone(tried) if known else bench.call(text)).value)
+        value = plain(bench.alone(text).value)
         tried += 1
-        if isinstance(value, dict) and value.get("block"):
+        if blocks(value):
             replacement = value.get("replacement")
             seen += replacement is not None
             if replacement == "" or not isinstance(replacement, str | None):
                 why = f"for {shortened(text)} the replacement was {shortened(replacement)}"
                 return failed(why, case={"text": text})
     if not seen:
-        return Finding(Verdict.NOT_APPLICABLE, message="no text that was tried got a replacement")
+        return inapplicable("no text that was tried got a replacement")
     return passed(tried, seen)
 
 
@@ -217,13 +219,13 @@ def annotates(trial: Trial) -> Finding:
     """A hook that annotates does not ask to block."""
     bench = trial.bench
     if bench.make().blocking:
-        return Finding(Verdict.NOT_APPLICABLE, message="the hook blocks")
-    for index, text in enumerate(bench.texts):
-        value = plain(bench.alone(index).value)
-        if isinstance(value, dict) and value.get("block"):
+        return inapplicable("the hook blocks")
+    for text in bench.texts:
+        value = plain(bench.alone(text).value)
+        if blocks(value):
             why = f"for {shortened(text)} the scores were {shortened(value)}"
             return failed(why, case={"text": text})
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 @checks("CH-15")
@@ -233,12 +235,12 @@ def any_text(trial: Trial) -> Finding:
     if found := raises(bench):
         return found
     for text in (*ODD, *_beside(bench)):
-        if not (call := bench.call(text)).good:
-            return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})
+        if found := _scoreless(text, bench.call(text)):
+            return found
 
-    def judge(text: str) -> tuple[str, Call] | None:
-        call = bench.call(text)
-        return None if call.good else (text, call)
+    def judge(text: str) -> tuple[str, Finding] | None:
+        found = _scoreless(text, bench.call(text))
+        return None if found is None else (text, found)
 
     count, worst = smallest(
         drawn(),
@@ -250,11 +252,7 @@ def any_text(trial: Trial) -> Finding:
         size=lambda entry: len(entry[0]),
     )
     count += len(ODD) + len(_beside(bench))
-    if worst:
-        text, call = worst
-        message = f"score of {shortened(text)} {call.trouble()}"
-        return failed(message, count, case={"text": text})
-    return passed(count, count)
+    return passed(count) if worst is None else attrs.evolve(worst[1], examples=count, acted=count)
 
 
 def _beside(bench: Bench) -> list[str]:
@@ -281,7 +279,7 @@ def any_context(trial: Trial) -> Finding:
             if not call.good:
                 why = f"score of a context with {what} {call.trouble()}"
                 return failed(why, count, case={"text": text, "changes": changes})
-    return passed(count, count)
+    return passed(count)
 
 
 def contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -306,21 +304,27 @@ def contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
 
 def _everything(bench: Bench, text: str) -> dict[str, Any]:
     """Return all that may be missing in a context, also for who asks without knowing."""
-    context = bench.context(text)
-    contract = runtime("contract")
-
-    def positions(tokens: list[int]) -> list[Any]:
-        return [{token: contract.TokenLogprob(-0.5, 1, "a")} for token in tokens]
-
     return {
         "request_id": "7",
-        "logprobs": positions(context.output_token_ids),
-        "cumulative_logprob": -0.5 * len(context.output_token_ids),
-        "prompt_logprobs": [None, *positions(context.prompt_token_ids[1:])],
+        **logprobs(bench.context(text), -0.5),
         # They have whatever is looked up in them.
         "extra_fields": defaultdict(lambda: "a"),
         "request_metadata": defaultdict(lambda: "a"),
         "stop_reason": "###",
+    }
+
+
+def logprobs(context: Any, value: float) -> dict[str, Any]:  # noqa: ANN401 - a ScoringContext
+    """Return the fields of a context in which each token has this log probability."""
+    token = runtime("contract").TokenLogprob(value, 1, "a")
+
+    def positions(tokens: list[int]) -> list[Any]:
+        return [{each: token} for each in tokens]
+
+    return {
+        "logprobs": positions(context.output_token_ids),
+        "cumulative_logprob": value * len(context.output_token_ids),
+        "prompt_logprobs": [None, *positions(context.prompt_token_ids[1:])],
     }
 
 
@@ -332,13 +336,13 @@ def reads_only(trial: Trial) -> Finding:
         extra = {"tenant": "a", "tags": ["x"]}
         context = bench.context(text, extra_fields=extra, request_metadata=copy.deepcopy(extra))
         before = vars(runtime("contract").own(context))
-        bench.run(one(bench.make(), context, bench.patience))
+        bench.score(bench.make(), context)
         after = vars(context)
         changed = [name for name in {**before, **after} if _other(name, before, after)]
         if changed:
             why = f"score of {shortened(text)} changed {', '.join(changed)} of its context"
             return failed(why, case={"text": text})
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 def _other(name: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
@@ -349,9 +353,7 @@ def _other(name: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
 def steady(trial: Trial) -> Finding:
     """The same completion gets the same scores again."""
     if places := trial.bench.unsteady():
-        where = ", ".join(
-            "".join(f"[{part}]" for part in place) or "the scores" for place in sorted(places)[:3]
-        )
+        where = told_places(places, "the scores")
         return failed(f"the same completion, scored again, got another value at {where}")
     bench = trial.bench
     if hash_seeds.may_depend(bench.cls):
@@ -363,7 +365,7 @@ def steady(trial: Trial) -> Finding:
                 f"hashes of texts, {what}: the order of a set is another one in each server"
             )
             return failed(why, case={"hashed": asked.texts[number]})
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from conformance.classifier_hook.bench import Said
+from conformance.classifier_hook.bench import Bench, Said
 from conformance.counterexample.source import decoded
 from conformance.rules import Evidence
 from conformance.settings import Budget, UsageError
@@ -126,7 +126,6 @@ def _open(opening: Opening) -> Trial:
 
 def _simulated(opening: Opening, arguments: Mapping[str, Any], _: int) -> Trial:
     from conformance.classifier_hook import checks
-    from conformance.classifier_hook.bench import Bench
 
     bench = Bench.open(
         opening.cls,
@@ -152,7 +151,6 @@ def _live(opening: Opening, arguments: Mapping[str, Any], number: int) -> Trial:
 def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> Replayed:
     """Make a check again."""
     from conformance.classifier_hook import checks
-    from conformance.classifier_hook.bench import Bench
 
     section = {key: counterexample[key] for key in ("allowed", "blocked")}
     section["scores"] = [_said(each) for each in counterexample.get("scores", [])]
@@ -172,8 +170,6 @@ def _replay(cls: type, counterexample: Mapping[str, Any], _model: str) -> Replay
 
 
 def _said(entry: Mapping[str, Any]) -> Said:
-    from conformance.classifier_hook.bench import Said
-
     changes = {name: decoded(value) for name, value in entry.get("changes", {}).items()}
     return Said(entry["text"], entry["scores"], changes)
 

@@ -17,7 +17,6 @@ import attrs
 
 from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
-from conformance.classifier_hook.calls import HookExited
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, passed
 from conformance.inputs import oddities
@@ -25,7 +24,7 @@ from conformance.settings import Budget
 from conformance.watching import endurance
 from conformance.watching.comparison import shortened
 from conformance.watching.endurance import Growth, Guard, Sent, Stalled, Trouble
-from conformance.watching.interruption import OutOfTime, PluginHung
+from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung
 from conformance.watching.raised import said
 
 #: Seconds after which no more is scored by a hook that waits for something each time.
@@ -65,7 +64,7 @@ def survives(trial: Trial) -> Finding:
         what = found.sent.name or shortened(found.sent.value, SHOWN)
         case = {} if found.sent.name else {"text": found.sent.value}
         return failed(f"score of {what} {found.what}", found.sent.number, case=case)
-    return passed(found, found)
+    return passed(found)
 
 
 def send(hook: type[Any], errand: endurance.Errand) -> int | Trouble | Stalled:
@@ -99,7 +98,7 @@ def _trouble(bench: Bench, sent: Sent, text: str, seconds: float) -> Trouble | S
             calls += [bench.call(text), bench.call(bench.texts[0], prompt=text)]
     except OutOfTime:
         return None  # it waits, and gives way: whoever calls it has a timeout for that
-    except HookExited as error:
+    except PluginExited as error:
         return Trouble(sent, f"ends the process: {error}")
     except PluginHung:
         what = f"stalls the server: it holds the event loop for more than {seconds:.0f} s"

@@ -11,8 +11,7 @@ from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import Call, cancelled, one, turns
 from conformance.classifier_hook.trial import Trial
-from conformance.findings import Finding, failed, passed
-from conformance.verdict import Verdict
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.watching.clocks import undelayed
 from conformance.watching.comparison import shortened
 
@@ -62,7 +61,7 @@ def _step(
                 f"(at most {STEP * 1000:.0f} ms)",
                 case={"text": text},
             )
-    return passed(len(texts), len(texts))
+    return passed(len(texts))
 
 
 def _shortest(bench: Bench, text: str, seconds: Callable[[Call], float], limit: float) -> float:
@@ -77,8 +76,8 @@ def _shortest(bench: Bench, text: str, seconds: Callable[[Call], float], limit: 
 
 def endless(bench: Bench) -> Finding | None:
     """Return which ordinary text never gets its scores, or None."""
-    for index, text in enumerate(bench.texts):
-        if not bench.alone(index).ended:
+    for text in bench.texts:
+        if not bench.alone(text).ended:
             why = f"score of {shortened(text)} did not end within {bench.patience:.0f} s"
             return failed(why, case={"text": text})
     return None
@@ -100,7 +99,7 @@ def in_time(trial: Trial) -> Finding:
                 f"{limit * 1000:.0f}",
                 case={"text": text},
             )
-    return passed(len(bench.texts), len(bench.texts))
+    return passed(len(bench.texts))
 
 
 def _late() -> float:
@@ -133,7 +132,9 @@ def ends(trial: Trial) -> Finding:
                 count,
                 case={"text": text, "wait": point[0]},
             )
-    return _counted(count)
+    if not count:
+        return inapplicable("score never waits: it cannot be cancelled")
+    return passed(count)
 
 
 def _ending(call: Call) -> str | None:
@@ -169,7 +170,7 @@ def leaves_nothing(trial: Trial) -> Finding:
                 count,
                 case={"text": text, "wait": point[0]},
             )
-    return passed(count + len(bench.texts), count + len(bench.texts))
+    return passed(count + len(bench.texts))
 
 
 def _cancelled(bench: Bench) -> Iterator[tuple[str, tuple[int, int], Call]]:
@@ -198,9 +199,3 @@ def _cancel(bench: Bench, text: str, point: tuple[int, int]) -> Call | None:
 
     found: Call | None = bench.run(main())
     return found
-
-
-def _counted(count: int) -> Finding:
-    if not count:
-        return Finding(Verdict.NOT_APPLICABLE, message="score never waits: it cannot be cancelled")
-    return passed(count, count)

@@ -27,7 +27,6 @@ class Shape:
     """A family of histories, about one thing."""
 
     name: str
-    rule: str
     overlapping: bool = True
     same_ids: bool = False
     leaving: bool = False

@@ -10,11 +10,10 @@ import attrs
 
 from conformance.checking import Simulation
 from conformance.classifier_hook.bench import Bench, ConstructorRaised
-from conformance.classifier_hook.calls import HookExited
 from conformance.findings import Finding, unjudged, waiting
 from conformance.settings import Budget
 from conformance.verdict import Cause
-from conformance.watching.interruption import OutOfTime, PluginHung
+from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung
 from conformance.watching.untouched import Untouched
 
 LOADS, SURVIVES, STEADY, IN_TIME = "CH-01", "CH-29", "CH-18", "CH-22"
@@ -43,7 +42,7 @@ class Trial(Simulation):
     breaks: ClassVar[Mapping[type[BaseException], tuple[str, str]]] = {
         ConstructorRaised: (LOADS, "{}"),
         PluginHung: (SURVIVES, "{}"),
-        HookExited: (SURVIVES, "{}"),
+        PluginExited: (SURVIVES, "{}"),
     }
 
     bench: Bench
@@ -54,8 +53,6 @@ class Trial(Simulation):
     basic: tuple[tuple[str, Callable[[Bench], object]], ...] = attrs.field(kw_only=True)
     #: Makes a counterexample that stands by itself.
     show: Callable[[Trial, str, Finding], dict[str, Any]] = attrs.field(kw_only=True)
-    #: The first of the basic rules that does not hold; empty where all do.
-    _trouble: str | None = attrs.field(init=False, default=None)
 
     def attempt(self, rule: str) -> Finding:
         """Judge a rule, or return what it waits for."""
@@ -85,7 +82,7 @@ class Trial(Simulation):
         """Return that a rule must wait for another one, or None."""
         before, owner = self.checks[rule].after, None
         if rule not in _OF_ATTRIBUTES:
-            owner = self._first_trouble()
+            owner = self.once(Trial._first_trouble)
             if owner not in (None, rule):
                 before = (owner, *before)
         # CH-22 itself waits for the first basic rule that does not hold.
@@ -99,6 +96,4 @@ class Trial(Simulation):
 
     def _first_trouble(self) -> str | None:
         """Return the rule that must hold before others can be judged, and does not."""
-        if self._trouble is None:
-            self._trouble = next((rule for rule, find in self.basic if find(self.bench)), "")
-        return self._trouble or None
+        return next((rule for rule, find in self.basic if find(self.bench)), None)

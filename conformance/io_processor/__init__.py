@@ -10,6 +10,9 @@ import attrs
 from conformance.interface import CHECK_CASE, ClassSource, Field, Generation, refuses
 from conformance.io_processor.catalogue import DATA_RULES, REQUEST_RULES
 
+#: The two generations, for what differs between them.
+REQUEST, DATA = "io/request", "io/data"
+
 FIELDS: Mapping[str, Field] = {
     "valid": Field(list, "Data that it answers, as a client sends it.", "[{ KEYS }]"),
     "invalid": Field(list, "Data that it must refuse as the client's error.", '["nonsense"]'),
@@ -48,7 +51,7 @@ def _of_request(source: ClassSource) -> bool:
 
 _DATA = Generation(
     interface="io-processor",
-    name="io/data",
+    name=DATA,
     title="IO processor (parse_data, vLLM 0.17 and later)",
     loading_rule="IO-01",
     survival_rule="IO-37",
@@ -70,7 +73,7 @@ generations = (
     _DATA,
     attrs.evolve(
         _DATA,
-        name="io/request",
+        name=REQUEST,
         title="IO processor (parse_request, vLLM 0.10 to 0.28)",
         rules=REQUEST_RULES,
         suite="conformance.io_processor.suites.request",

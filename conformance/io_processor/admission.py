@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed, waiting
+from conformance.findings import Finding, failed, inapplicable, passed, waiting
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.classics import IDS
@@ -33,7 +33,7 @@ def answered(trial: Trial) -> Finding:
 def survives(trial: Trial) -> Finding:
     """All that the other rules do with the plugin ends."""
     count = sum(trial.find(rule).examples for rule in trial.checks if rule != SURVIVES)
-    return unanswered(trial) or passed(count, count)
+    return unanswered(trial) or passed(count)
 
 
 def answers(trial: Trial) -> Finding:
@@ -41,10 +41,9 @@ def answers(trial: Trial) -> Finding:
     bench = trial.bench
     guessed: Finding | None = None
     nothing = True
-    for index in range(bench.stock.given):
-        data = bench.stock.valid[index]
+    for index, data in enumerate(bench.stock.originals):
         for request_id, where in (("id-0", ""), (None, "offline, without a request id, ")):
-            answer = bench.alone(index, request_id) if request_id else bench.try_offline(data)[0]
+            answer = bench.alone(index, request_id) if request_id else bench.try_offline(data)
             if answer.guessed:
                 answer = _by_its_id(bench, data, request_id) or answer
             what = _ended(where, "valid", data, answer)
@@ -57,8 +56,12 @@ def answers(trial: Trial) -> Finding:
         return _nothing(bench)
     if why := guessed or _by_any_id(bench):
         return why
-    count = 2 * bench.stock.given
-    return guessed or passed(count, count)
+    return guessed or passed(2 * bench.stock.given)
+
+
+def _both(bench: Bench, data: object) -> tuple[tuple[str, Answer], ...]:
+    """Return what a request gets online and offline, each behind how a sentence begins then."""
+    return ("", bench.answer_to(data)), ("offline, ", bench.try_offline(data))
 
 
 def _ended(where: str, kind: str, data: object, answer: Answer) -> str:
@@ -86,19 +89,13 @@ def _nothing(bench: Bench) -> Finding:
     return made_up(what) if plugin.guessing else failed(what)
 
 
-#: Why others wait then.
-
-
 def no_longer(trial: Trial) -> Finding | None:
     """Return which valid request is answered no more, though it was, by a new instance."""
     bench = trial.bench
     if trial.answered().verdict is not Verdict.PASS:
         return None
-    for data in bench.stock.valid[: bench.stock.given]:
-        for where, answer in (
-            ("", bench.try_online(data).answers[0]),
-            ("offline, ", bench.try_offline(data)[0]),
-        ):
+    for data in bench.stock.originals:
+        for where, answer in _both(bench, data):
             if answer.kind is not Kind.ANSWERED:
                 return failed(
                     f"{_ended(where, 'valid', data, answer)}; before, it was answered: "
@@ -118,7 +115,7 @@ def _by_its_id(
     Then it is no matter of the outputs, whoever made them up.
     """
     try:
-        outputs = prepared(bench.make(), bench, data, "id-0")
+        outputs = prepared(bench.make(), bench, data)
     except Exception:  # noqa: BLE001 - told where the request is served
         return None
     raised: dict[str | None, Answer] = {}
@@ -145,31 +142,27 @@ def refuses(trial: Trial) -> Finding:
         return why
     guessed: Finding | None = None
     for data in trial.bench.stock.invalid:
-        for where, answer in (
-            ("", trial.bench.try_online(data).answers[0]),
-            ("offline, ", trial.bench.try_offline(data)[0]),
-        ):
+        for where, answer in _both(trial.bench, data):
             if answer.kind is Kind.REFUSED or (answer.kind is Kind.FAILED and not answer.guessed):
                 continue
             what = _ended(where, "invalid", data, answer)
             if not answer.guessed:
                 return failed(what, case={"data": data})
             guessed = guessed or made_up(what)
-    count = 2 * len(trial.bench.stock.invalid)
-    return guessed or passed(count, count)
+    return guessed or passed(2 * len(trial.bench.stock.invalid))
 
 
 def _no_invalid(bench: Bench) -> Finding | None:
     """Return that a rule about invalid requests does not apply, or None."""
     if bench.stock.invalid:
         return None
-    return Finding(Verdict.NOT_APPLICABLE, message="the profile names no invalid request")
+    return inapplicable("the profile names no invalid request")
 
 
 def unserved(trial: Trial) -> Finding | None:
     """Return that a rule has to wait where valid requests are not answered, or None."""
     bench = trial.bench
-    kinds = {bench.alone(index, "id-0").kind for index in range(bench.stock.given)}
+    kinds = {bench.alone(index).kind for index in range(bench.stock.given)}
     if kinds == {Kind.ANSWERED}:
         return None
     return unanswered(trial) or waiting("IO-07")
@@ -179,8 +172,7 @@ def unserved(trial: Trial) -> Finding | None:
 def pure(trial: Trial) -> Finding:
     """The data of a request are the same afterwards."""
     bench = trial.bench
-    for index in range(bench.stock.given):
-        data = bench.stock.valid[index]
+    for data in bench.stock.originals:
         mine = copy.deepcopy(data)
         plugin = bench.make()
         bench.offline.serve(plugin, mine, task=bench.task_to_name)
@@ -189,15 +181,14 @@ def pure(trial: Trial) -> Finding:
                 f"after the request {shortened(data)} was served, its data had {what}",
                 case={"data": data},
             )
-    return passed(bench.stock.given, bench.stock.given)
+    return passed(bench.stock.given)
 
 
 @checks("IO-12")
 def forms(trial: Trial) -> Finding:
     """``parse_request`` gives the same for every form of the same data."""
     bench = trial.bench
-    for index in range(bench.stock.given):
-        data = bench.stock.valid[index]
+    for data in bench.stock.originals:
         wanted = _prompts(trial, request_of(copy.deepcopy(data)))
         for what, form in (
             ("the dictionary of offline inference", {"data": copy.deepcopy(data)}),
@@ -214,7 +205,7 @@ def forms(trial: Trial) -> Finding:
                 return failed(
                     f"parse_request of {what} {shortened(form)} gave {found}", case={"data": data}
                 )
-    return passed(2 * bench.stock.given, 2 * bench.stock.given)
+    return passed(2 * bench.stock.given)
 
 
 def _prompts(trial: Trial, form: object) -> Any:  # noqa: ANN401 - any form of a request

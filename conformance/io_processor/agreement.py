@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.direct import prepared, served
 from conformance.io_processor.meaning import RTOL, SILENT, Meaning
 from conformance.io_processor.traffic import Asked, Do, History, Move
 from conformance.io_processor.trial import Trial
 from conformance.plugin.expectation import OracleFailed
-from conformance.verdict import Verdict
 from conformance.watching.comparison import shortened
 
 
@@ -23,7 +22,7 @@ def _unsaid(trial: Trial) -> Finding | None:
     """Return that nobody says what requests are answered, if so."""
     if Meaning.of(trial.section) is not None:
         return None
-    return Finding(Verdict.NOT_APPLICABLE, message=SILENT)
+    return inapplicable(SILENT)
 
 
 @checks("IO-40", after=("IO-07", "IO-24"), beside=_unsaid)
@@ -39,12 +38,12 @@ def means(trial: Trial) -> Finding:
             if told and data not in told:
                 continue
             try:
-                wanted[index] = meaning.answer(data, prepared(bench.make(), bench, data, "id-0"))
+                wanted[index] = meaning.answer(data, prepared(bench.make(), bench, data))
             except OracleFailed:
                 if index in given:  # of what the harness made of them, it need not know
                     raise
     except OracleFailed as error:
-        return Finding(Verdict.NOT_VERIFIED, len(wanted), len(wanted), str(error))
+        return unjudged(str(error), len(wanted), len(wanted))
     count = 0
     for index, how, got in _answers(bench, wanted):
         count += 1
@@ -53,22 +52,19 @@ def means(trial: Trial) -> Finding:
             case = {"data": data, "wanted": wanted[index], RTOL: meaning.rtol}
             why = f"for {shortened(data)} the plugin gave{how} {what}"
             return failed(why, count, case=case)
-    return passed(count, count)
+    return passed(count)
 
 
 def _answers(bench: Bench, wanted: Mapping[int, Any]) -> Iterator[tuple[int, str, Any]]:
     """Yield every answer that requests get, and how they were asked for."""
     for index in wanted:
         for answer, how in (
-            (bench.alone(index, "id-0"), ""),
-            (bench.alone(index, "id-0", awaited=True), ", by the awaited hooks,"),
+            (bench.alone(index), ""),
+            (bench.alone(index, awaited=True), ", by the awaited hooks,"),
         ):
             if answer.kind is Kind.ANSWERED:
                 yield index, how, answer.data
-        data = bench.stock.valid[index]
-        plugin = bench.make()
-        offline = finished(plugin, bench, prepared(plugin, bench, data, None), None)
-        yield index, " offline", offline
+        yield index, " offline", served(bench, bench.stock.valid[index], None)
     for index, answer in zip(wanted, _crowd(bench, list(wanted)), strict=True):
         if answer.kind is Kind.ANSWERED:
             yield index, ", among all others,", answer.data

@@ -24,6 +24,12 @@ class Kind(StrEnum):
     CANCELLED = "cancelled"  #: the client went away
     UNFINISHED = "unfinished"  #: it still waits when everything has been delivered
 
+    @classmethod
+    def of_status(cls, status: int) -> Kind:
+        """Return how a request ended that was answered with the status of an error."""
+        refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+        return cls.REFUSED if refused else cls.FAILED
+
 
 @attrs.frozen
 class Answer:
@@ -82,16 +88,13 @@ def of_error(
 ) -> Answer:
     """Return the answer that an exception becomes; ``path`` is the file of the plugin's class."""
     status = status_of(error)
-    refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
-    kind = Kind.REFUSED if refused else Kind.FAILED
-    slow = isinstance(error, OutOfTime)
     return Answer(
-        kind,
+        Kind.of_status(status),
         None,
         status,
         error=said(error, path),
         call=call,
         guessed=guessed,
-        slow=slow,
+        slow=isinstance(error, OutOfTime),
         complaints=complaints(error),
     )

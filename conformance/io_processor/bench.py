@@ -15,9 +15,9 @@ import attrs
 from vllm.pooling_params import PoolingParams
 
 from conformance.counterexample.io_engine_player import own_pooler, settings_of
+from conformance.io_processor import DATA
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
-    DATA,
     Documented,
     DocumentedOffline,
     Offline,
@@ -96,15 +96,8 @@ class Bench:
         if generation == DATA:
             online, offline = installed_hosts(around)
             return cls(plugin, generation, around, online, offline, waiting, seed)
-        return cls(
-            plugin,
-            generation,
-            around,
-            waiting,
-            DocumentedOffline(generation, around),
-            waiting,
-            seed,
-        )
+        offline = DocumentedOffline(waiting)
+        return cls(plugin, generation, around, waiting, offline, waiting, seed)
 
     def make(self) -> Watched:
         """Make an instance as the host of its generation does.
@@ -171,7 +164,12 @@ class Bench:
 
     @property
     def _told(self) -> bool:
-        return own_pooler(str(self.around.config.model_config.model)) is not None
+        return own_pooler(self.model) is not None
+
+    @property
+    def model(self) -> str:
+        """The folder of the model."""
+        return str(self.around.config.model_config.model)
 
     @property
     def path(self) -> str | None:
@@ -188,7 +186,7 @@ class Bench:
         return play(online, self.make(), self.around, history, data)
 
     def alone(
-        self, data: int, request_id: str, *, awaited: bool = False, valid: bool = True
+        self, data: int, request_id: str = "id-0", *, awaited: bool = False, valid: bool = True
     ) -> Answer:
         """Return what a request gets from a fresh instance that serves nothing else."""
         key = (data, request_id, "awaited" if awaited else "", valid)
@@ -202,10 +200,13 @@ class Bench:
         online = self.waiting if awaited else self.online
         return play(online, self.make(), self.around, ALONE, [data])
 
-    def try_offline(self, data: object) -> tuple[Answer, Watched]:
+    def answer_to(self, data: object) -> Answer:
+        """Return what one request with any data gets from a fresh instance."""
+        return self.try_online(data).answers[0]
+
+    def try_offline(self, data: object) -> Answer:
         """Serve one request offline, from a fresh instance."""
-        plugin = self.make()
-        return self.ask_offline(plugin, data), plugin
+        return self.ask_offline(self.make(), data)
 
     def ask_offline(self, plugin: Watched, data: object, *, failing: bool = False) -> Answer:
         """Serve one request offline."""
@@ -227,7 +228,7 @@ class Bench:
             found: frozenset[Place] = frozenset()
             for index in (*few, *many):
                 answers = [
-                    self.alone(index, "id-0"),
+                    self.alone(index),
                     *self._again(index, AGAIN if index in many else TIMES),
                 ]
                 if all(answer.kind is Kind.ANSWERED for answer in answers):

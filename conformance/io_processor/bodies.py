@@ -20,7 +20,7 @@ from hypothesis.errors import HypothesisException
 from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.inputs import literals, oddities
 from conformance.inputs.oddities import spread
 from conformance.io_processor import stock
@@ -30,13 +30,12 @@ from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.engine import made_up
 from conformance.io_processor.parameters import asks
-from conformance.io_processor.prompts import parsed
+from conformance.io_processor.prompts import prompts_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import AFTER_OUTPUTS
 from conformance.search import IO_BODIES, draw
 from conformance.search import Found as Shown
 from conformance.settings import Budget
-from conformance.verdict import Verdict
 from conformance.watching import endurance
 from conformance.watching.comparison import shortened
 from conformance.watching.descriptors import Descriptors
@@ -94,10 +93,10 @@ def asking(bench: Bench, budget: Budget) -> Asked:
     known = bench.stock
     return Asked(
         bench.generation,
-        str(bench.around.config.model_config.model),
+        bench.model,
         bench.seed,
         IO_BODIES.most(budget),
-        known.valid[: known.given],
+        known.originals,
         known.invalid,
         known.keys,
     )
@@ -122,7 +121,7 @@ def survives(trial: Trial) -> Finding:
         return failed(f"{called(found.sent)} {found.what}", found.sent.number, case=case)
     if found.broken_off:
         return made_up(found.guessed or "")
-    return passed(found.count, found.count)
+    return passed(found.count)
 
 
 @checks("IO-09", after=("IO-38",))
@@ -172,8 +171,8 @@ def early(trial: Trial) -> Finding:
         )
     count = found.refused + len(trial.bench.stock.invalid)
     if not count:
-        return Finding(Verdict.NOT_APPLICABLE, found.count, message="nothing was refused")
-    return passed(count, count)
+        return inapplicable("nothing was refused", found.count)
+    return passed(count)
 
 
 def sent(trial: Trial) -> Found | Trouble:
@@ -348,15 +347,14 @@ class _Sending:
         return self._note(sent, data, answer)
 
     def _served(self, data: object) -> Answer:
-        return self._bench.try_online(data).answers[0]
+        return self._bench.answer_to(data)
 
     def _begun(self, data: object) -> tuple[Answer | None, int]:
         """Serve a long request, to its end where that takes no time; count its prompts."""
         plugin = self._bench.make()
         started = time.monotonic()
         try:
-            made = parsed(plugin, self._bench, data)
-            prompts = prompt_to_seq(plugin.pre_process(prompt=made, request_id="id-0"))
+            prompts = prompt_to_seq(prompts_of(plugin, self._bench, data))
         except OutOfTime:
             raise
         except SystemExit as error:

@@ -19,14 +19,13 @@ from vllm.outputs import PoolingRequestOutput
 from conformance.checking import checks
 from conformance.counterexample.io_engine_player import settings_of
 from conformance.engine.entry_points import TRIED, synthetic_distribution
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
+from conformance.io_processor import DATA
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request, installed_constructor
-from conformance.io_processor.host import DATA
 from conformance.io_processor.prompts import parsed
 from conformance.io_processor.trial import Trial
 from conformance.plugin.target import IO_PROCESSORS
-from conformance.verdict import Verdict
 from conformance.watching.interruption import in_call, limited
 from conformance.watching.raised import said
 
@@ -55,7 +54,7 @@ def loads(trial: Trial) -> Finding:
     bench.make()  # where the constructor raises, that is another rule's affair
     documented = bench.generation != DATA
     if documented and not calls_parse_request():
-        return passed(1, 1)
+        return passed(1)
     makes = inspect.signature(get_io_processor).parameters
     renderer = (bench.around.renderer,) if "renderer" in makes else ()
     with entry_point(name), installed_constructor():
@@ -69,7 +68,7 @@ def loads(trial: Trial) -> Finding:
             raise ConstructorRaised(why) from error
     if type(found) is not bench.cls:
         return failed(f"vLLM made a {type(found).__name__} of {name}")
-    return passed(2, 2)
+    return passed(2)
 
 
 @contextmanager
@@ -115,7 +114,7 @@ def constructor(trial: Trial) -> Finding:
     now = settings_of(bench.around.config)
     if changed := sorted(key for key, value in now.items() if bench.configured.get(key) != value):
         return failed(f"the constructor changed {', '.join(changed)} of the configuration")
-    return passed(2, 2)
+    return passed(2)
 
 
 @checks("IO-03")
@@ -130,24 +129,23 @@ def takes_renderer(trial: Trial) -> Finding:
         return trial.broken(("IO-01",)) or failed(
             f"{bench.cls.__name__}(vllm_config, renderer) raised {said(error, bench.path)}"
         )
-    return passed(1, 1)
+    return passed(1)
 
 
 @checks("IO-05")
 def signatures(trial: Trial) -> Finding:
     """Every hook can be called with the arguments that hosts give it."""
-    return uncallable(trial.bench) or passed(1, 1)
+    return uncallable(trial.bench) or passed(1)
 
 
 def uncallable(bench: Bench) -> Finding | None:
     """Return which hook cannot be called as hosts call it, or None."""
     made = bench.make().plugin
     parse = "parse_data" if bench.generation == DATA else "parse_request"
-    params = "merge_pooling_params" if bench.generation == DATA else "validate_or_generate_params"
     calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
         (parse, ({},), {}),
-        (params, (), {}),
-        (params, (None,), {}),
+        (bench.asked, (), {}),
+        (bench.asked, (None,), {}),
         ("pre_process", (), {"prompt": None, "request_id": "id"}),
         ("pre_process", (), {"prompt": None}),
         ("post_process", (_OUTPUTS,), {"request_id": "id"}),
@@ -190,7 +188,7 @@ def awaitable(trial: Trial) -> Finding:
     if plain and (name := _unawaitable(trial, plain)):
         why = f"{name} is no coroutine function: awaiting what it returns raises TypeError"
         return failed(why, case={"hook": name})
-    return passed(len(names), len(names))
+    return passed(len(names))
 
 
 def _unawaitable(trial: Trial, names: list[str]) -> str | None:
@@ -238,6 +236,4 @@ def overridden(bench: Bench) -> list[str]:
 
 def none_awaited() -> Finding:
     """Return that a rule about awaited hooks does not apply."""
-    return Finding(
-        Verdict.NOT_APPLICABLE, message="the plugin leaves the awaited hooks to the base class"
-    )
+    return inapplicable("the plugin leaves the awaited hooks to the base class")

@@ -46,7 +46,7 @@ def through_sdk(client: Client, data: object) -> Answer:
         except openai.APIStatusError as error:
             return _answer(error.status_code, error.body, str(error))
         except openai.APIError as error:
-            return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
+            return _unanswered(error)
         return _answer(HTTPStatus.OK, body, str(body))
 
 
@@ -72,7 +72,7 @@ def _posted(client: Client, limit: float, **request: Any) -> Answer:  # noqa: AN
         with access.rest(client.url, limit) as http:
             return _read(http.post(f"{client.url}/pooling", **request))
     except httpx.HTTPError as error:
-        return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
+        return _unanswered(error)
 
 
 def writes(data: object) -> bool:
@@ -98,7 +98,7 @@ async def crowd(client: Client, asked: Sequence[tuple[Any, str]]) -> list[Answer
                     )
                 )
             except httpx.HTTPError as error:
-                return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")
+                return _unanswered(error)
 
         return await access.gather(client.url, [ask(data, name) for data, name in asked])
 
@@ -134,9 +134,12 @@ def _read(response: httpx.Response) -> Answer:
 def _answer(status: int, body: object, text: str) -> Answer:
     if status == HTTPStatus.OK and isinstance(body, dict) and "data" in body:
         return Answer(Kind.ANSWERED, body["data"], status)
-    refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
     # The OpenAI client hands over what is under "error" alone.
     error = body.get("error", body) if isinstance(body, dict) else None
     message = error.get("message") if isinstance(error, dict) else text
-    kind = Kind.REFUSED if refused else Kind.FAILED
-    return Answer(kind, status=status, error=first_line(str(message)))
+    return Answer(Kind.of_status(status), status=status, error=first_line(str(message)))
+
+
+def _unanswered(error: Exception) -> Answer:
+    """Return that no answer came at all."""
+    return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")

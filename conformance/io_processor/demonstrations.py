@@ -25,13 +25,15 @@ from conformance.counterexample.source import decoded, encoded, spelt
 from conformance.engine.pooling_models import MODELS
 from conformance.findings import Finding
 from conformance.inputs.places import places
-from conformance.io_processor import cases, loads, meaning, process
+from conformance.io_processor import DATA, cases, loads, meaning, process
 from conformance.io_processor.calling import ASYNC
-from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
 
 #: What a program is made of.
 Scene = dict[str, Any]
+
+#: Returns what the programs may be made of that show a failure, the likeliest first.
+Scenes = Callable[[Trial, Finding], Iterator[Scene]]
 
 #: Programs that are tried, and seconds for all of them.
 TRIED = 12
@@ -46,11 +48,13 @@ def shown(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
         return plain
     fqcn = f"{bench.cls.__module__}:{bench.cls.__qualname__}"
     case = document(rule, fqcn, plain, bench.generation)
-    model = str(bench.around.config.model_config.model)
+    model = bench.model
     hidden = [spelt("answer", place) for place in sorted(bench.hidden)]
     scenes = islice(_scenes(trial, rule, finding, plain), TRIED)
+    left_out = {"hidden": hidden} if hidden else {}
     candidates = (
-        {"program": {"model": model, **scene, **_hiding(scene, hidden)}} for scene in scenes
+        {"program": {"model": model, **scene, **(left_out if scene["is"] in _COMPARING else {})}}
+        for scene in scenes
     )
     return demonstrated(trial.untouched, case, candidates, limit=LIMIT)
 
@@ -60,9 +64,7 @@ def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     bench = trial.bench
     known: Any = getattr(bench, "stock", None)  # None where nobody has asked for it yet
     listed = trial.section.get("valid", [])
-    valid = (
-        list(known.valid[: known.given]) if known else listed if isinstance(listed, list) else []
-    )
+    valid = list(known.originals) if known else listed if isinstance(listed, list) else []
     invalid = list(known.invalid) if known else []
     found: dict[str, Any] = {
         "rule": rule,
@@ -94,10 +96,6 @@ _COMPARING = (
     *("history", "awaited-history", "same-awaited", "same-offline", "without-ids"),
     *("other-thread", "two-threads"),
 )
-
-
-def _hiding(scene: Scene, hidden: list[str]) -> Scene:
-    return {"hidden": hidden} if hidden and scene["is"] in _COMPARING else {}
 
 
 def _model(section: Mapping[str, Any]) -> str:
@@ -218,32 +216,29 @@ def _meant(trial: Trial, finding: Finding) -> Iterator[Scene]:
         yield {**scene, "request_id": request_id, **more}
 
 
-def _keeping(_: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-15: what a caller sets."""
-    yield {"is": "kept", "asked": _case(finding)["asked"]}
+def _naming(name: str, key: str) -> Scenes:
+    """Return the scene of a check that is about no request, but about what it names."""
+
+    def scenes(_: Trial, finding: Finding) -> Iterator[Scene]:
+        yield {"is": name, key: _case(finding)[key]}
+
+    return scenes
 
 
-def _calling(_: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-05: the hook that cannot be called."""
-    yield {"is": "callable", "hook": _case(finding)["hook"]}
+def _interrupted(name: str) -> Scenes:
+    """Return the scenes of a request to which something happens after so many outputs."""
+
+    def scenes(trial: Trial, finding: Finding) -> Iterator[Scene]:
+        for data in _likely(trial, finding):
+            yield {"is": name, "data": encoded(data), "place": _case(finding)["place"]}
+
+    return scenes
 
 
 def _awaiting(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """IO-06: the hook that cannot be awaited, called for a valid request where there is one."""
     for data in _likely(trial, finding)[:1] or [{}]:
         yield {"is": "awaitable", "hook": _case(finding)["hook"], "data": encoded(data)}
-
-
-def _failing(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-20: the engine fails one output."""
-    for data in _likely(trial, finding):
-        yield {"is": "errors", "data": encoded(data), "place": _case(finding)["place"]}
-
-
-def _leaving(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """IO-34: the client of a request disconnects."""
-    for data in _likely(trial, finding):
-        yield {"is": "leaves", "data": encoded(data), "place": _case(finding)["place"]}
 
 
 def _offline(trial: Trial, finding: Finding) -> Iterator[Scene]:
@@ -311,17 +306,17 @@ def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
         yield {"is": "shares", "data": encoded(data), "names": case["names"], "awaited": awaited}
 
 
-_OTHERS: Mapping[str, Callable[[Trial, Finding], Iterator[Scene]]] = {
-    "IO-05": _calling,
+_OTHERS: Mapping[str, Scenes] = {
+    "IO-05": _naming("callable", "hook"),
     "IO-06": _awaiting,
     "IO-40": _meant,
-    "IO-15": _keeping,
-    "IO-20": _failing,
+    "IO-15": _naming("kept", "asked"),
+    "IO-20": _interrupted("errors"),
     "IO-29": _offline,
     "IO-31": _threads,
     "IO-32": _holding,
     "IO-33": _holding,
-    "IO-34": _leaving,
+    "IO-34": _interrupted("leaves"),
     "IO-35": _growing,
     "IO-36": _growing,
     "IO-39": _sharing,

@@ -68,20 +68,15 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         raise UsageError(
             f"profile {origin}: [io-processor] valid must hold at least one request's data."
         )
-    keys: tuple[str, ...] = ()
-    refused: list[Any] = []
-    furthest: tuple[Any, Answer] | None = None
-    complaint: tuple[Any, Answer] | None = None
     if section:
-        given = _distinct(_drawn(section["valid"], bench.seed))
-        keys = read_of(bench, given)
+        told = _distinct(_drawn(section["valid"], bench.seed))
+        tried = Tried(told, read_of(bench, told))
     else:
         tried = discover(bench)
-        given, keys, refused = tried.answered, tried.keys, tried.refused
-        furthest, complaint = tried.furthest, tried.complaint
+    given = tried.answered
     objects = [data for data in given if isinstance(data, dict)]
     others = chain.from_iterable(declared(bench.cls, data) for data in objects)
-    keys = tuple(dict.fromkeys((*keys, *others)))
+    keys = tuple(dict.fromkeys((*tried.keys, *others)))
     invalid = _distinct(_drawn(section.get("invalid", []), bench.seed))
     valid, counts = _with_variations(bench, given)
     pairs = tuple(_twins(bench, given, valid, counts, keys))
@@ -93,10 +88,14 @@ def find(bench: Bench, section: Mapping[str, Any], *, origin: str | None) -> Sto
         keys=keys,
         prompts=tuple(counts),
         twins=pairs,
-        refused=tuple(refused),
-        furthest=furthest and (furthest[0], furthest[1].describe()),
-        complaint=complaint and (complaint[0], complaint[1].describe()),
+        refused=tuple(tried.refused),
+        furthest=_told(tried.furthest),
+        complaint=_told(tried.complaint),
     )
+
+
+def _told(found: tuple[Any, Answer] | None) -> tuple[Any, str] | None:
+    return found and (found[0], found[1].describe())
 
 
 def read_of(bench: Bench, given: Iterable[Any]) -> tuple[str, ...]:
@@ -211,7 +210,7 @@ def _named(
         if key in data:
             continue
         wrong = {**data, key: "a"}
-        answer = bench.try_online(wrong).answers[0]
+        answer = bench.answer_to(wrong)
         if answer.complaints:
             yield key, (data, mended(wrong, answer.complaints))
         for word in QUOTED.findall(answer.error)[:NAMED]:
@@ -237,9 +236,9 @@ def _prompts(bench: Bench, data: Any) -> tuple[int, Answer | None]:  # noqa: ANN
 
 @attrs.frozen
 class Tried:
-    """What came of looking for data that a plugin answers."""
+    """The data that a plugin answers, and what came of looking for them."""
 
-    answered: list[Any]  #: two, or none
+    answered: list[Any]  #: those of the profile; else two, or none
     keys: tuple[str, ...]  #: that it read
     refused: list[Any] = attrs.field(factory=list)  #: a few
     #: Where it answered none: what came of the data that got furthest, and of those of most keys
@@ -269,7 +268,7 @@ def discover(bench: Bench) -> Tried:
         seen.append(data)
         read: list[str] = []
         watching = lookalikes.Watching(data, read) if isinstance(data, dict) else data
-        answer = bench.try_online(watching).answers[0]
+        answer = bench.answer_to(watching)
         if answer.kind is Kind.ANSWERED and data != {}:
             keys.extend(key for key in dict.fromkeys(read) if key not in keys)
             return Tried([data, *_another(bench, data)], tuple(keys), refused)
@@ -295,7 +294,7 @@ def discover(bench: Bench) -> Tried:
         candidates.extend((each, looked) for each in _filled(known, said))
         if isinstance(data, dict) and answer.complaints:
             candidates.appendleft((mended(data, answer.complaints), looked))
-    if seen and bench.try_online({}).answers[0].kind is Kind.ANSWERED:
+    if seen and bench.answer_to({}).kind is Kind.ANSWERED:
         return Tried([{}], tuple(keys))
     # Without one that is answered nobody knows whether that was why.
     return Tried([], tuple(keys or mentioned), furthest=furthest, complaint=complaint)
@@ -322,6 +321,6 @@ def _filled(data: dict[str, Any], keys: Iterable[str]) -> list[dict[str, Any]]:
 def _another(bench: Bench, data: Any) -> list[Any]:  # noqa: ANN401 - JSON values
     """Return other data that the plugin answers, or none."""
     for other in varied(data):
-        if bench.try_online(other).answers[0].kind is Kind.ANSWERED:
+        if bench.answer_to(other).kind is Kind.ANSWERED:
             return [other]
     return []

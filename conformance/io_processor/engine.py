@@ -19,8 +19,7 @@ from vllm.outputs import PoolingRequestOutput
 from vllm.pooling_params import PoolingParams
 
 from conformance.counterexample.io_engine_player import output_of
-from conformance.findings import Finding
-from conformance.verdict import Verdict
+from conformance.findings import Finding, unjudged
 
 #: The request that is being served, by its place in the history; its id may be another's, too.
 serving: contextvars.ContextVar[int] = contextvars.ContextVar("serving")
@@ -123,9 +122,8 @@ UNKNOWN = "what the model's own pooler returns is not known here"
 
 def made_up(trouble: str) -> Finding:
     """Return that trouble proves nothing, since an output was made up for the plugin."""
-    return Finding(
-        Verdict.NOT_VERIFIED,
-        message=f"{trouble}, on an output that the simulator made up, since only a model can tell "
+    return unjudged(
+        f"{trouble}, on an output that the simulator made up, since only a model can tell "
         "what its own pooler returns: offline evidence shows it, with the plugin's model in "
         "[io-processor] model; here a pooled.py in that model's folder can say it",
     )

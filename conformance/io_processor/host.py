@@ -29,6 +29,7 @@ from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.models import has_tokenizer
 from conformance.engine.pooling import encoded, options
 from conformance.engine.pooling_models import name_of
+from conformance.io_processor import DATA, REQUEST
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
 from conformance.io_processor.messages import (
     Received,
@@ -52,9 +53,6 @@ _NO_TOKENIZER = (
     "; the folder has no tokenizer, and needs one beside its config.json (tokenizer.json and "
     "tokenizer_config.json), even where no prompt is a text"
 )
-
-#: The two generations, for what differs between them.
-REQUEST, DATA = "io/request", "io/data"
 
 
 @attrs.frozen(eq=False)
@@ -282,11 +280,11 @@ class Documented:
         request_id: str,
     ) -> Received:
         """Serve a request with the asynchronous hooks."""
-        prompt, params = self._begin(plugin, request_of(data), None)
+        prompt, params = self.begin(plugin, request_of(data), None)
         prompts = await plugin.pre_process_async(prompt=prompt, request_id=request_id)
         generators = [
             engine.encode(rendered, params, f"{request_id}-{index}")
-            for index, rendered in enumerate(self._render(prompts))
+            for index, rendered in enumerate(self.render(prompts))
         ]
         merged = merge_async_iterators(*generators)
         try:
@@ -299,7 +297,7 @@ class Documented:
             del merged
         return self._respond(plugin, output, request_id)
 
-    def _begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401 - what plugins return
+    def begin(self, plugin: Watched, request: Any, params: PoolingParams | None) -> Any:  # noqa: ANN401 - what plugins return
         """Parse a request and ask for its parameters."""
         if self.generation == DATA:
             prompt = plugin.parse_data(request.data)
@@ -312,7 +310,7 @@ class Documented:
             merged.task = "plugin"
         return prompt, merged
 
-    def _render(self, prompts: object) -> list[Any]:
+    def render(self, prompts: object) -> list[Any]:
         """Render prompts as vLLM does.
 
         Raises:
@@ -347,23 +345,21 @@ class Documented:
 class DocumentedOffline:
     """``LLM.encode`` as the document describes it."""
 
-    generation: str
-    around: Surroundings
+    online: Documented
 
     def serve(
         self, plugin: Watched, data: object, *, failing: bool = False, task: str | None = None
     ) -> Any:  # noqa: ANN401 - what plugins return
         """Serve a request with the synchronous hooks."""
-        documented = Documented(self.generation, self.around)
+        documented = self.online
         # Since 0.17 the plugin is handed what is in it.
-        request = {"data": data} if self.generation == REQUEST else request_of(data)
-        prompt, params = documented._begin(plugin, request, PoolingParams(task=task))  # noqa: SLF001 - begins a request as its own `serve` does
-        rendered = documented._render(plugin.pre_process(prompt=prompt))  # noqa: SLF001 - renders it as that does
+        request = {"data": data} if documented.generation == REQUEST else request_of(data)
+        prompt, params = documented.begin(plugin, request, PoolingParams(task=task))
+        rendered = documented.render(plugin.pre_process(prompt=prompt))
         if failing:
             raise EngineFailed("the engine could not serve a prompt")
-        outputs = [
-            output_of(numbered(plugin), each, params, self.around.config) for each in rendered
-        ]
+        config = documented.around.config
+        outputs = [output_of(numbered(plugin), each, params, config) for each in rendered]
         with torch.inference_mode():
             return plain(plugin.post_process(model_output=outputs))
 

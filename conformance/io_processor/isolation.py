@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice, product
 from typing import Any
 
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed, waiting
+from conformance.findings import Finding, failed, passed, unjudged, waiting
 from conformance.inputs.places import changed, places
 from conformance.io_processor import traffic
 from conformance.io_processor.answers import Answer, Kind
@@ -23,33 +24,26 @@ from conformance.io_processor.outcomes import one_prompt
 from conformance.io_processor.traffic import Asked, Do, History, Move, Played, Shape
 from conformance.io_processor.trial import Trial
 from conformance.search import IO_HISTORIES, smallest
-from conformance.verdict import Verdict
 from conformance.watching.comparison import Place, difference, letter, shortened
 
 #: Data of which every two are served one after the other, offline.
 MOST_OFFLINE = 6
 
-SEQUENCE = traffic.Shape("sequence", "IO-26", overlapping=False)
-INTERLEAVED = traffic.Shape("interleaved", "IO-27")
-SAME_IDS = traffic.Shape("same-ids", "IO-28", same_ids=True)
-TROUBLED = traffic.Shape("troubled", "IO-30", invalid=True, trouble=True)
-ORDER = traffic.Shape("order", "IO-17", single=True)
+SEQUENCE = Shape("sequence", overlapping=False)
+INTERLEAVED = Shape("interleaved")
+SAME_IDS = Shape("same-ids", same_ids=True)
+TROUBLED = Shape("troubled", invalid=True, trouble=True)
+ORDER = Shape("order", single=True)
 SHAPES = (SEQUENCE, INTERLEAVED, SAME_IDS, TROUBLED, ORDER)
 
 #: Two outputs that arrive in the other order.
 TURNED = (Move(Do.ARRIVE, 0), Move(Do.DELIVER, 0, 1), Move(Do.DELIVER, 0))
-
-_TWO = 2
 
 #: How many cut data are tried for it.
 CUTS = 60
 
 #: After how many outputs an engine fails or a client disconnects, at most.
 MOST_OUTPUTS = 3
-
-#: Shapes that must be clean before trouble in another one says anything about its own rule.
-BUILT_ON = {INTERLEAVED: (SEQUENCE,), SAME_IDS: (SEQUENCE, INTERLEAVED),
-            TROUBLED: (SEQUENCE, INTERLEAVED)}  # fmt: skip
 
 
 @attrs.frozen
@@ -70,19 +64,7 @@ class Broken:
         return 4 * len(asked) + steps, sum(each.data for each in asked)
 
 
-def _shape(wanted: Shape) -> Callable[[Trial], Finding]:
-    """Return the check of the rule that a shape is about."""
-    return lambda trial: _judge(trial, wanted)
-
-
-order = checks("IO-17", after=("IO-06",))(_shape(ORDER))
-sequence = checks("IO-26")(_shape(SEQUENCE))
-interleaved = checks("IO-27", after=("IO-26",))(_shape(INTERLEAVED))
-same_ids = checks("IO-28", after=("IO-26", "IO-27"))(_shape(SAME_IDS))
-troubled = checks("IO-30", after=("IO-38", "IO-26", "IO-27"))(_shape(TROUBLED))
-
-
-def _judge(trial: Trial, wanted: Shape) -> Finding:
+def _judge(wanted: Shape, trial: Trial) -> Finding:
     """Judge the rule that a shape is about."""
     bench = trial.bench
     if wanted is ORDER and not bench.stock.several():
@@ -91,11 +73,18 @@ def _judge(trial: Trial, wanted: Shape) -> Finding:
         return why
     count, broken = search(trial, wanted)
     if broken is None:
-        return (wanted is SEQUENCE and remembered(trial)) or passed(count, count)
+        return (wanted is SEQUENCE and remembered(trial)) or passed(count)
     if wanted is ORDER:
         bench, broken = of_two(bench, broken)
     found = {"shape": wanted.name, "broken": broken, "stock": bench.stock}
     return failed(broken.message, count, case=found)
+
+
+order = checks("IO-17", after=("IO-06",))(partial(_judge, ORDER))
+sequence = checks("IO-26")(partial(_judge, SEQUENCE))
+interleaved = checks("IO-27", after=("IO-26",))(partial(_judge, INTERLEAVED))
+same_ids = checks("IO-28", after=("IO-26", "IO-27"))(partial(_judge, SAME_IDS))
+troubled = checks("IO-30", after=("IO-38", "IO-26", "IO-27"))(partial(_judge, TROUBLED))
 
 
 def alike(bench: Bench) -> Finding | None:
@@ -106,12 +95,12 @@ def alike(bench: Bench) -> Finding | None:
         why = "what tells the answers to valid requests apart is left to chance in some of them"
         return waiting("IO-24", why)
     why = "every valid request gets the same answer: give at least two in [io-processor] valid "
-    return Finding(Verdict.NOT_VERIFIED, message=f"{why}that do not")
+    return unjudged(f"{why}that do not")
 
 
 def tells_apart(bench: Bench, hidden: frozenset[Place]) -> bool:
     """Tell whether any two valid requests get different answers."""
-    answers = [bench.alone(index, "id-0") for index in range(len(bench.stock.valid))]
+    answers = [bench.alone(index) for index in range(len(bench.stock.valid))]
     good = [answer.data for answer in answers if answer.kind is Kind.ANSWERED]
     return any(difference(other, good[0], hidden) for other in good[1:])
 
@@ -166,23 +155,25 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
         asked = history.asked[request]
         got = played.answers[request]
         wanted = bench.alone(asked.data, asked.id, awaited=awaited, valid=asked.valid)
-        what = None
         if got.kind is Kind.REFUSED and _in_use(played, history, request):
             continue
-        if got.kind is not wanted.kind:
-            what = f"{got.describe()}; alone it {wanted.describe()}"
-        elif got.kind is Kind.ANSWERED and (
-            found := difference(got.data, wanted.data, bench.hidden)
-        ):
-            what = f"was answered {found}"
-        elif got.request_id != wanted.request_id:
+        what = _apart(bench, got, wanted)
+        if what is None and got.request_id != wanted.request_id:
             what = f"was answered as request {got.request_id!r}; alone, as {wanted.request_id!r}"
-        else:
-            what = _salted(bench, history, request, got, wanted)
-        if what:
+        if what := what or _salted(bench, history, request, got, wanted):
             name = letter(request)
             return Broken(history, played, request, f"request {name} {what}", awaited)
     return None
+
+
+def _apart(bench: Bench, got: Answer, wanted: Answer, *, served: bool = True) -> str | None:
+    """Say in what an answer is not the one to the same request alone, or return None."""
+    if got.kind is not wanted.kind:
+        return f"{got.describe(served=served)}; alone it {wanted.describe(served=served)}"
+    if got.kind is not Kind.ANSWERED:
+        return None
+    what = difference(got.data, wanted.data, bench.hidden)
+    return what and f"was answered {what}"
 
 
 def _salted(
@@ -229,15 +220,16 @@ def of_two(bench: Bench, broken: Broken) -> tuple[Bench, Broken]:
     The bench that is returned with it has the data.
     """
     data = bench.stock.valid[broken.history.asked[0].data]
-    if sum(step.do is Do.DELIVER for step in broken.played.steps) <= len(TURNED) - 1:
+    outputs = sum(move.do is Do.DELIVER for move in TURNED)
+    if sum(step.do is Do.DELIVER for step in broken.played.steps) <= outputs:
         return bench, broken
     history = History((Asked(0, "id-0"),), TURNED)
     for smaller in islice(_cut(data), CUTS):
         small = copy.copy(bench)
-        small.stock = attrs.evolve(bench.stock, valid=(smaller,), given=1, prompts=(_TWO,))
+        small.stock = attrs.evolve(bench.stock, valid=(smaller,), given=1, prompts=(outputs,))
         small._alone = {}  # noqa: SLF001 - a friend
         played = small.play(history, awaited=True)
-        if played.steps[0].waits == _TWO and (found := judge(small, history, awaited=True)):
+        if played.steps[0].waits == outputs and (found := judge(small, history, awaited=True)):
             return small, found
     return bench, broken
 
@@ -264,35 +256,20 @@ def without_ids(trial: Trial) -> Finding:
     few: Sequence[int] = range(min(len(stock.valid), MOST_OFFLINE))
     if len(stock.valid) > len(few):  # the last may have many prompts
         few = [*few, len(stock.valid) - 1]
-    alone = {index: bench.try_offline(stock.valid[index])[0] for index in few}
-    count = 0
-    for failing in (False, True):
-        for first in few:
-            for second in few:
-                plugin = bench.make()
-                bench.ask_offline(plugin, stock.valid[first], failing=failing)
-                got = bench.ask_offline(plugin, stock.valid[second])
-                count += 1
-                wanted = alone[second]
-                after = f"after {shortened(stock.valid[first])}" + (
-                    ", which the engine failed," if failing else ""
-                )
-                where = {"first": first, "second": second, "failing": failing}
-                if got.kind is not wanted.kind:
-                    return failed(
-                        f"offline, {after} the request {shortened(stock.valid[second])} "
-                        f"{got.describe(served=False)}; alone it {wanted.describe(served=False)}",
-                        case=where,
-                    )
-                if got.kind is Kind.ANSWERED and (
-                    what := difference(got.data, wanted.data, bench.hidden)
-                ):
-                    return failed(
-                        f"offline, {after} the request {shortened(stock.valid[second])} was "
-                        f"answered {what}",
-                        case=where,
-                    )
-    return passed(count, count)
+    alone = {index: bench.try_offline(stock.valid[index]) for index in few}
+    every = list(product((False, True), few, few))
+    for failing, first, second in every:
+        plugin = bench.make()
+        bench.ask_offline(plugin, stock.valid[first], failing=failing)
+        got = bench.ask_offline(plugin, stock.valid[second])
+        if what := _apart(bench, got, alone[second], served=False):
+            after = f"after {shortened(stock.valid[first])}"
+            after += ", which the engine failed," if failing else ""
+            return failed(
+                f"offline, {after} the request {shortened(stock.valid[second])} {what}",
+                case={"first": first, "second": second, "failing": failing},
+            )
+    return passed(len(every))
 
 
 @checks("IO-20", after=("IO-06", "IO-18"))
@@ -331,7 +308,7 @@ def _judged(bench: Bench, what: Do, end: Kind, said: str) -> Finding:
             happened = said.format(data=shortened(data), place=place)
             case = {"data": data, "place": place}
             return failed(f"{happened}, and {wrong}", count, case=case)
-    return passed(count, count)
+    return passed(count)
 
 
 def _histories(bench: Bench, what: Do) -> Iterator[tuple[History, Any, int]]:

@@ -11,7 +11,7 @@ import attrs
 
 from conformance.findings import Finding, failed
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.prompts import parsed, unsteady
+from conformance.io_processor.prompts import prompts_of, unsteady
 from conformance.io_processor.stock import near
 from conformance.io_processor.trial import Trial
 from conformance.watching.comparison import difference, plain, shortened
@@ -41,8 +41,7 @@ def in_turn(plugin: type[Any], errand: Errand) -> list[Any]:
     for request_id, data in errand.asked:
         made, given = bench.make(), None
         with suppress(Exception):
-            prompt = parsed(made, bench, data)
-            given = plain(made.pre_process(prompt=prompt, request_id=request_id))
+            given = plain(prompts_of(made, bench, data, request_id))
         found.append(given)
     return found
 
@@ -56,8 +55,8 @@ def outliving(trial: Trial) -> Finding | None:
     bench = trial.bench
     if trial.untouched is None or not (bench.hidden or unsteady(bench)):
         return None
-    first, *others = bench.stock.valid[: bench.stock.given]
-    model = str(bench.around.config.model_config.model)
+    first, *others = bench.stock.originals
+    model = bench.model
     for other in (*others, first):
         asked = tuple(("id-0", data) for data in (first, other, first))
         errand = Errand(bench.generation, model, asked)
@@ -86,11 +85,11 @@ def remembered(trial: Trial) -> Finding | None:
     if trial.untouched is None:
         return None
     pairs: dict[object, tuple[Any, Any]] = {}
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         for kind, pair in near(data, bench.stock.keys):
             pairs.setdefault(kind, pair)
     data = tuple(each for pair in islice(pairs.values(), PAIRS) for each in pair)
-    model = str(bench.around.config.model_config.model)
+    model = bench.model
     asked = tuple((f"id-{number}", each) for number, each in enumerate(data))
     errands = [Errand(bench.generation, model, order) for order in (asked, asked[::-1])]
     try:

@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import vllm
 
-from conformance.io_processor import discovery, parameters, prompts
+from conformance.io_processor import DATA, REQUEST, discovery, parameters, prompts
 from conformance.io_processor.bench import Bench, ConstructorRaised
 from conformance.io_processor.documented import calls_parse_request
-from conformance.io_processor.host import DATA, REQUEST, length_of
+from conformance.io_processor.host import length_of
 from conformance.io_processor.hostile import Explored
 from conformance.io_processor.meaning import SILENT, Meaning
 from conformance.live_trial import LiveTrial

@@ -17,7 +17,7 @@ from conformance.io_processor.answers import Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.direct import prepared
 from conformance.io_processor.parameters import asks
-from conformance.io_processor.prompts import parsed
+from conformance.io_processor.prompts import prompts_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.watching.interruption import limited, progressed
@@ -80,12 +80,12 @@ class Load:
         valid = bench.stock.valid[: max(2, bench.stock.given)]
         if optional is not None:
             valid = optional.data
-        self._templates = [(data, prepared(bench.make(), bench, data, "id-0")) for data in valid]
+        self._templates = [(data, prepared(bench.make(), bench, data)) for data in valid]
         # A plugin may compare what comes back with what it has sent: where that is never the same,
         # as with a nonce, no output of before will do.
         self._anew = answered and any(
             [each.prompt_token_ids for each in outputs]
-            != [each.prompt_token_ids for each in prepared(bench.make(), bench, data, "id-0")]
+            != [each.prompt_token_ids for each in prepared(bench.make(), bench, data)]
             for data, outputs in self._templates
         )
         self._ways = [_telling(bench, data) for data in valid]
@@ -113,7 +113,7 @@ class Load:
         """Tell whether a new instance takes the last request."""
         kind = (self.served - 1) % len(self._templates)
         try:
-            prepared(self.bench.make(), self.bench, self._templates[kind][0], "id-0")
+            prepared(self.bench.make(), self.bench, self._templates[kind][0])
         except Exception:  # noqa: BLE001 - another rule is about that
             return False
         return True
@@ -148,7 +148,7 @@ class Load:
             fresh = prepared(plugin, bench, mine, request_id)
         else:
             try:
-                plugin.pre_process(prompt=parsed(plugin, bench, mine), request_id=request_id)
+                prompts_of(plugin, bench, mine, request_id)
             except Exception:
                 if "alike" in self.case:
                     return  # it refuses an id that is in use
@@ -193,7 +193,7 @@ def optional(trial: Trial) -> Optional | None:
 
 
 def _answers(bench: Bench, data: object) -> bool:
-    return bench.try_online(data).answers[0].kind is Kind.ANSWERED
+    return bench.answer_to(data).kind is Kind.ANSWERED
 
 
 class Refused(Load):
@@ -208,12 +208,12 @@ class Refused(Load):
         data = self._spoilt[self.served % len(self._spoilt)]
         self.served += 1
         with suppress(Exception):
-            _begun(self.bench, self.plugin, {**data, "number": f"{self.served}"})
+            prompts_of(self.plugin, self.bench, {**data, "number": f"{self.served}"})
 
 
 def refused(bench: Bench) -> list[dict[str, Any]]:
     """Return objects that are refused, with something else in them or not."""
-    valid = bench.stock.valid[: bench.stock.given]
+    valid = bench.stock.originals
     spoilt = [
         spoil(data, place)
         for data in valid[:1]
@@ -225,14 +225,10 @@ def refused(bench: Bench) -> list[dict[str, Any]]:
     for data in (*spoilt, *bench.stock.invalid):
         if isinstance(data, dict):
             try:
-                _begun(bench, bench.make(), {**data, "number": "0"})
+                prompts_of(bench.make(), bench, {**data, "number": "0"})
             except Exception:  # noqa: BLE001 - as a plugin refuses
                 found.append(data)
     return found
-
-
-def _begun(bench: Bench, plugin: Watched, data: object) -> None:
-    plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0")
 
 
 def _telling(bench: Bench, data: object) -> tuple[Way, ...]:
@@ -247,7 +243,7 @@ def _takes(bench: Bench, data: object, way: Way) -> bool:
     """Tell whether the data are still taken where texts end in a number of five digits."""
     plugin = bench.make()
     try:
-        _begun(bench, plugin, _numbered(data, way, LAST))
+        prompts_of(plugin, bench, _numbered(data, way, LAST))
     except Exception:  # noqa: BLE001 - as a plugin refuses
         return False
     return True

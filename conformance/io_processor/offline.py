@@ -83,7 +83,7 @@ class Trial(IOProcessorTrial):
         """Return what valid requests are answered, or None where one is not."""
         answers = []
         stock = self.bench.stock
-        for data in stock.valid[: stock.given]:
+        for data in stock.originals:
             recorded = _Recorded.insert(engine)
             try:
                 answers.append(plain(engine.encode(copy.deepcopy(data))))

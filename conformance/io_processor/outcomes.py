@@ -14,21 +14,20 @@ import attrs
 
 from conformance.checking import checks
 from conformance.counterexample.io_engine_player import Noted
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.inputs.places import changed, places
+from conformance.io_processor import REQUEST
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.calling import none_awaited, overridden
-from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.direct import finished, prepared, served
 from conformance.io_processor.documented import restore_documented_base
-from conformance.io_processor.host import REQUEST
 from conformance.io_processor.messages import as_json, response_class
-from conformance.io_processor.prompts import parsed
+from conformance.io_processor.prompts import parsed, prompts_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.verdict import Verdict
 from conformance.watching import hash_seeds
-from conformance.watching.comparison import difference, plain, shortened
+from conformance.watching.comparison import difference, plain, shortened, told_places
 from conformance.watching.interruption import limited
 from conformance.watching.raised import said
 
@@ -40,17 +39,15 @@ def same_awaited(trial: Trial) -> Finding:
     if not overridden(bench):
         return none_awaited()
     for index, data in enumerate(bench.stock.valid):
-        plugin = bench.make()
-        wanted = plain(plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0"))
+        wanted = plain(prompts_of(bench.make(), bench, data))
         got = plain(_awaited_prompts(bench, data))
         if what := difference(got, wanted):
             return failed(
                 f"for {shortened(data)} pre_process_async gave {what} of pre_process",
                 case={"data": data},
             )
-        answer = bench.alone(index, "id-0", awaited=True)
-        plugin = bench.make()
-        wanted = finished(plugin, bench, prepared(plugin, bench, data, "id-0"), "id-0")
+        answer = bench.alone(index, awaited=True)
+        wanted = served(bench, data)
         if answer.kind is not Kind.ANSWERED:
             return failed(
                 f"with the awaited hooks the valid request {shortened(data)} {answer.describe()}",
@@ -61,8 +58,7 @@ def same_awaited(trial: Trial) -> Finding:
                 f"for {shortened(data)} post_process_async gave {what} of post_process",
                 case={"data": data},
             )
-    count = len(bench.stock.valid)
-    return passed(count, count)
+    return passed(len(bench.stock.valid))
 
 
 def _awaited_prompts(bench: Bench, data: object) -> Any:  # noqa: ANN401 - JSON values
@@ -92,10 +88,10 @@ def used(trial: Trial) -> Finding:
     for index in several:
         data = bench.stock.valid[index]
         plugin = bench.make()
-        outputs = prepared(plugin, bench, data, "id-0")
+        outputs = prepared(plugin, bench, data)
         seen: set[int] = set()
         noted = [Noted(output, partial(seen.add, place)) for place, output in enumerate(outputs)]
-        finished(plugin, bench, list(noted), "id-0")
+        finished(plugin, bench, list(noted))
         for place in range(len(outputs)):
             which = _which(place, len(outputs))
             if place in seen:
@@ -110,7 +106,7 @@ def used(trial: Trial) -> Finding:
                 len(several),
                 case={"data": data},
             )
-    return passed(len(several), len(several))
+    return passed(len(several))
 
 
 def _which(place: int, count: int) -> str:
@@ -122,27 +118,25 @@ def _which(place: int, count: int) -> str:
 
 def one_prompt() -> Finding:
     """Return that a rule about several outputs does not apply."""
-    return Finding(
-        Verdict.NOT_APPLICABLE, message="every valid request that was tried became one prompt"
-    )
+    return inapplicable("every valid request that was tried became one prompt")
 
 
 @checks("IO-21")
 def left(trial: Trial) -> Finding:
     """Outputs are the same after ``post_process``."""
     bench = trial.bench
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         plugin = bench.make()
-        outputs = prepared(plugin, bench, data, "id-0")
+        outputs = prepared(plugin, bench, data)
         before = [_described(output) for output in outputs]
         given = list(outputs)
-        finished(plugin, bench, given, "id-0")
+        finished(plugin, bench, given)
         for place, (output, was) in enumerate(zip(outputs, before, strict=True)):
             if difference(_described(output), was):
                 return failed(
                     f"post_process changed output {place} of {shortened(data)}", case={"data": data}
                 )
-    return passed(bench.stock.given, bench.stock.given)
+    return passed(bench.stock.given)
 
 
 def _described(output: Any) -> Any:  # noqa: ANN401 - a PoolingRequestOutput
@@ -151,22 +145,21 @@ def _described(output: Any) -> Any:  # noqa: ANN401 - a PoolingRequestOutput
 
 def _results(bench: Bench) -> Iterator[tuple[Any, Watched, Any]]:
     """Yield data, the instance that served them, and what its ``post_process`` returned."""
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         plugin = bench.make()
         # Where something raises, another rule is about that.
         with suppress(Exception):
             yield (
                 data,
                 plugin,
-                plugin.post_process(prepared(plugin, bench, data, "id-0"), request_id="id-0"),
+                plugin.post_process(prepared(plugin, bench, data), request_id="id-0"),
             )
 
 
 @checks("IO-22")
 def serialisable(trial: Trial) -> Finding:
     """The response can be written as JSON."""
-    given = trial.bench.stock.given
-    return unserialisable(trial.bench) or passed(given, given)
+    return unserialisable(trial.bench) or passed(trial.bench.stock.given)
 
 
 def unserialisable(bench: Bench) -> Finding | None:
@@ -206,8 +199,7 @@ def _unwritable(bench: Bench, plugin: Watched, made: object) -> str | None:
 @checks("IO-23")
 def response(trial: Trial) -> Finding:
     """``output_to_response`` returns vLLM's response with the data in it."""
-    given = trial.bench.stock.given
-    return unwrapped(trial.bench) or passed(given, given)
+    return unwrapped(trial.bench) or passed(trial.bench.stock.given)
 
 
 def unwrapped(bench: Bench) -> Finding | None:
@@ -238,8 +230,7 @@ def steady(trial: Trial) -> Finding:
     """The same request gets the same answer again."""
     bench = trial.bench
     if places := bench.unsteady():
-        where = ", ".join("".join(f"[{part}]" for part in place) or "the answer" for place in
-                          sorted(places)[:3])  # fmt: skip
+        where = told_places(places, "the answer")
         other = "the same values in another order" if bench.reordered else "another answer"
         return failed(f"the same request, asked again, got {other} at {where}")
     if hash_seeds.may_depend(bench.cls):
@@ -251,7 +242,7 @@ def steady(trial: Trial) -> Finding:
                 f"texts, {what}: the order of a set is another one in each server"
             )
             return failed(why, case={"hashed": asked.data[number]})
-    return passed(bench.stock.given, bench.stock.given)
+    return passed(bench.stock.given)
 
 
 @attrs.frozen
@@ -267,14 +258,14 @@ class Hashed:
     @classmethod
     def of(cls, bench: Bench) -> Hashed:
         """Return the requests of a bench, and some with more texts, whose order tells more."""
-        valid = bench.stock.valid[: bench.stock.given]
+        valid = bench.stock.originals
         more = [
             changed(data, place, MANY_TEXTS if isinstance(value, list) else " ".join(MANY_TEXTS))
             for data in valid
             for place, value in places(data)
             if isinstance(value, str) or (isinstance(value, list) and _texts(value))
         ]
-        model = str(bench.around.config.model_config.model)
+        model = bench.model
         data = (*valid[:MOST_HASHED], *more[:MOST_HASHED])
         return cls(bench.cls, bench.generation, model, bench.seed, data)
 
@@ -288,7 +279,7 @@ def hashed(asked: Hashed) -> list[Any]:
     if asked.generation == REQUEST:
         restore_documented_base()
     bench = Bench.open(asked.cls, asked.generation, asked.model, asked.seed)
-    answers = [bench.try_online(data).answers[0] for data in asked.data]
+    answers = [bench.answer_to(data) for data in asked.data]
     return [answer.data if answer.kind is Kind.ANSWERED else None for answer in answers]
 
 
@@ -296,10 +287,9 @@ def hashed(asked: Hashed) -> list[Any]:
 def same_offline(trial: Trial) -> Finding:
     """Without a request id the answer is the same, but for what says which request it is for."""
     bench = trial.bench
-    for index in range(bench.stock.given):
-        data = bench.stock.valid[index]
-        online = bench.alone(index, _ID)
-        offline, _ = bench.try_offline(data)
+    for index, data in enumerate(bench.stock.originals):
+        online = bench.alone(index)
+        offline = bench.try_offline(data)
         if online.kind is not offline.kind:
             then = offline.describe(served=False)
             return failed(
@@ -309,8 +299,7 @@ def same_offline(trial: Trial) -> Finding:
             continue
         got = offline.data
         if bench.generation == REQUEST:  # output_to_response makes data of it
-            plugin = bench.make()
-            got = finished(plugin, bench, prepared(plugin, bench, data, None), None)
+            got = served(bench, data, None)
         else:
             with suppress(Exception):  # another rule is about that
                 got = as_json(response_class()(data=got))
@@ -318,7 +307,7 @@ def same_offline(trial: Trial) -> Finding:
             return failed(
                 f"for {shortened(data)} the plugin gave offline {what}", case={"data": data}
             )
-    return passed(bench.stock.given, bench.stock.given)
+    return passed(bench.stock.given)
 
 
 #: The id of a request, or the end of it.

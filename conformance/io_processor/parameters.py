@@ -14,9 +14,9 @@ from vllm.sampling_params import SamplingParams
 from conformance.checking import checks
 from conformance.engine.pooling_models import TASKS
 from conformance.findings import Finding, failed, passed, waiting
+from conformance.io_processor import DATA
 from conformance.io_processor.answers import Kind, of_error
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.host import DATA
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
 from conformance.watching.comparison import shortened
@@ -81,7 +81,7 @@ def returned(trial: Trial) -> Finding:
         data = trial.bench.stock.valid[index]
         if why := _each_trouble(trial.bench, data):
             return failed(why, case={"data": data})
-    return passed(2 + len(several), 2 + len(several))
+    return passed(2 + len(several))
 
 
 def _each_trouble(bench: Bench, data: object) -> str | None:
@@ -89,7 +89,8 @@ def _each_trouble(bench: Bench, data: object) -> str | None:
 
     Offline, parameters are asked for once for each of them; online, once for all.
     """
-    answer, plugin = bench.try_offline(data)
+    plugin = bench.make()
+    answer = bench.ask_offline(plugin, data)
     where = f"{bench.asked}, asked offline for each prompt of {shortened(data)},"
     if answer.call == bench.asked:
         return f"{where} {answer.describe()} for number {len(plugin.params)}"
@@ -135,7 +136,7 @@ def names_task(trial: Trial) -> Finding:
         return waiting("IO-14")
     if (task := bench.task_to_name) is not None:
         return failed(f"{_apart(bench, task, None)}: there the caller must name the task")
-    return passed(2, 2)
+    return passed(2)
 
 
 def _apart(bench: Bench, online: str | None, offline: str | None) -> str:
@@ -198,7 +199,7 @@ def kept(trial: Trial) -> Finding:
                 f"{bench.asked} was given {_shown(keywords)} and returned {key}={found!r}",
                 case={"asked": keywords},
             )
-    return passed(len(ASKED) + len(OWN), len(ASKED) + len(OWN))
+    return passed(len(ASKED) + len(OWN))
 
 
 def _shown(keywords: dict[str, Any]) -> str:
@@ -218,4 +219,4 @@ def fresh(trial: Trial) -> Finding:
     made = [params for params in made if params is not None]  # another rule is about those
     if len({id(params) for params in made}) < len(made):
         return failed(f"{bench.asked} returned the same object for two requests")
-    return passed(len(made), len(made))
+    return passed(len(made))

@@ -87,7 +87,7 @@ def served(trial: Trial) -> serving.Serving:
     """Find out what serving requests does to the process."""
     bench = trial.bench
     assert trial.untouched is not None
-    model = str(bench.around.config.model_config.model)
+    model = bench.model
     return serving.found(trial.untouched, partial(Serve, bench.generation, model, _data(trial)))
 
 

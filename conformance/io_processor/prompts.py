@@ -11,13 +11,13 @@ import attrs
 from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
+from conformance.io_processor import DATA
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.host import DATA, Documented, Surroundings
+from conformance.io_processor.host import Documented, Surroundings
 from conformance.io_processor.messages import request_of
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import Watched
-from conformance.verdict import Verdict
 from conformance.watching.comparison import difference, plain, shortened
 from conformance.watching.raised import said
 
@@ -42,22 +42,26 @@ def parsed(plugin: Watched, bench: Bench, data: object) -> Any:  # noqa: ANN401 
     return plugin.parse_request(request_of(data))
 
 
+def prompts_of(plugin: Watched, bench: Bench, data: object, request_id: str | None = "id-0") -> Any:  # noqa: ANN401 - any prompts
+    """Return what a plugin makes of the data of a request."""
+    return plugin.pre_process(prompt=parsed(plugin, bench, data), request_id=request_id)
+
+
 @checks("IO-13")
 def prompts(trial: Trial) -> Finding:
     """vLLM takes every prompt."""
     found = refused(trial.bench)
     if found is None:
-        count = trial.bench.stock.given
-        return passed(count, count)
+        return passed(trial.bench.stock.given)
     if found.needs:
-        return Finding(Verdict.NOT_VERIFIED, message=found.message)
+        return unjudged(found.message)
     return failed(found.message, case={"data": found.data})
 
 
 def refused(bench: Bench) -> Refused | None:
     """Return which prompts vLLM does not take, with any model if there are such, or None."""
     first: Refused | None = None
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         found = _refused(bench, data)
         if found is not None and not found.needs:
             return found
@@ -74,11 +78,11 @@ def needed(bench: Bench, data: object) -> str | None:
 def _refused(bench: Bench, data: object) -> Refused | None:
     """Return that vLLM does not take the prompts of one request, or None."""
     try:
-        given = _given(bench, data)
+        given = prompts_of(bench.make(), bench, data)
     except Exception:  # noqa: BLE001 - another rule is about that
         return None
     try:
-        Documented(bench.generation, bench.around)._render(given)  # noqa: SLF001 - a friend
+        Documented(bench.generation, bench.around).render(given)
     except Exception as error:  # noqa: BLE001 - vLLM refuses in many ways
         why = said(error, bench.path)
     else:
@@ -101,14 +105,10 @@ def unsteady(bench: Bench, data: object = None) -> bool:
     """Tell whether two new instances make other prompts of the same data, or of the first valid."""
     data = bench.stock.valid[0] if data is None else data
     try:
-        return difference(*(plain(_given(bench, data)) for _ in range(2))) is not None
+        one, other = (plain(prompts_of(bench.make(), bench, data)) for _ in range(2))
+        return difference(one, other) is not None
     except Exception:  # noqa: BLE001 - another rule is about that
         return False
-
-
-def _given(bench: Bench, data: object) -> Any:  # noqa: ANN401 - any prompts of JSON values
-    plugin = bench.make()
-    return plugin.pre_process(prompt=parsed(plugin, bench, data), request_id="id-0")
 
 
 def _need(around: Surroundings, given: object) -> str | None:

@@ -16,9 +16,9 @@ from vllm.plugins.io_processors.interface import IOProcessor
 from vllm.pooling_params import PoolingParams
 
 from conformance.engine.pooling_models import tiny_embedding
+from conformance.io_processor import DATA
 from conformance.io_processor.engine import ScriptedEngine
 from conformance.io_processor.host import (
-    DATA,
     Batched,
     Documented,
     DocumentedOffline,
@@ -93,7 +93,8 @@ def installed_hosts(around: Surroundings) -> tuple[Online, Offline]:
 
 def _hosts(around: Surroundings) -> tuple[Online, Offline]:
     if awaits_hooks():
-        return Documented(DATA, around), DocumentedOffline(DATA, around)
+        documented = Documented(DATA, around)
+        return documented, DocumentedOffline(documented)
     return Served.open(around), Batched.open(around)
 
 

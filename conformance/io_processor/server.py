@@ -119,7 +119,7 @@ class Trial(IOProcessorTrial):
     @property
     def _valid(self) -> Sequence[Any]:
         stock = self.bench.stock
-        return stock.valid[: stock.given] if self.spared else stock.valid
+        return stock.originals if self.spared else stock.valid
 
     def _answered(self, client: Client) -> None:
         """Valid requests are answered, and the same by the OpenAI client and over plain REST."""
@@ -139,12 +139,9 @@ class Trial(IOProcessorTrial):
                     if varied and not death and not answer.late:
                         continue
                     ends = hostile.ENDURES if varied else live.SURVIVES
-                    self.ledger.fail(
-                        ends if death else live.ANSWERS,
-                        f"{self.bench.stock.called(index)} {answer.describe()}"
-                        + (f", and {death}" if death else "")
-                        + f"; {curl(client, data)}",
-                    )
+                    told = f"{self.bench.stock.called(index)} {_ended(answer, death)}"
+                    rule = ends if death else live.ANSWERS
+                    self.ledger.fail(rule, f"{told}; {curl(client, data)}")
                     return
             if what := self._different(answers[1], answers[0]):
                 # Where hooks are awaited, outputs come in whatever order they are noticed.
@@ -169,12 +166,8 @@ class Trial(IOProcessorTrial):
             for answer in (clients.through_sdk(client, data), clients.over_rest(client, data)):
                 death = self.death()
                 if answer.kind not in (Kind.REFUSED, Kind.FAILED) or death:
-                    self.ledger.fail(
-                        live.REFUSES,
-                        f"the invalid request {shortened(data)} {answer.describe()}"
-                        + (f", and {death}" if death else "")
-                        + f"; {curl(client, data)}",
-                    )
+                    told = f"the invalid request {shortened(data)} {_ended(answer, death)}"
+                    self.ledger.fail(live.REFUSES, f"{told}; {curl(client, data)}")
                     return
             self.ledger.saw(live.REFUSES, 2)
 
@@ -263,3 +256,8 @@ class Trial(IOProcessorTrial):
             self.ledger.fail(live.SURVIVES, death)
             return
         self.ledger.saw(live.HARMLESS, len(self._valid))
+
+
+def _ended(answer: Answer, death: str | None) -> str:
+    """Say how a request ended, and what became of the server."""
+    return f"{answer.describe()}, and {death}" if death else answer.describe()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.inputs import bombs, lookalikes, oddities
-from conformance.inputs.places import Path, changed, places, without
+from conformance.inputs.places import Path, changed, places, subscripts, without
 from conformance.watching.comparison import shortened
 
 #: Requests that name a pattern, or a template, at most.
@@ -44,11 +44,16 @@ class Stock:
     #: The data of most keys that were refused as they were read, where none got any further.
     complaint: tuple[Any, str] | None = None
 
+    @property
+    def originals(self) -> tuple[Any, ...]:
+        """The valid data of the profile, or those found in its place, without variations."""
+        return self.valid[: self.given]
+
     def document(self) -> dict[str, Any]:
         """Return the effective profile, for the certificate."""
         found = {
             "origin": self.origin or "found by the harness",
-            "valid": list(self.valid[: self.given]),
+            "valid": list(self.originals),
             "invalid": list(self.invalid),
         }
         if self.origin is None:
@@ -60,7 +65,7 @@ class Stock:
         data = self.valid[index]
         if index < self.given:
             return f"the valid request {shortened(data)}"
-        apart = (_apart(data, other) for other in self.valid[: self.given])
+        apart = (_apart(data, other) for other in self.originals)
         number, own = min(enumerate(apart), key=lambda pair: len(repr(pair[1])))
         return f"a variation of valid[{number}], {shortened(own)},"
 
@@ -201,7 +206,7 @@ def bodies(
     for place, value, data in grown:
         for form in oddities.forms(value):
             for size in oddities.SIZES:
-                where = "".join(f"[{part!r}]" for part in place)
+                where = subscripts(place)
                 alone = ", alone" if place and not data else ""
                 name = f"a request with {size:,} characters {form.name} at data{where}{alone}"
                 yield name, changed(data, place, form.make(size)), (place, form.name)
@@ -226,7 +231,7 @@ def _growing(
     yield from (("", data, None) for data in islice(_templates(valid, keys), TEMPLATES))
     for place, value, data in grown:
         if isinstance(value, str) and (bomb := bombs.packed(value)):
-            where = "".join(f"[{part!r}]" for part in place)
+            where = subscripts(place)
             name = f"a request with {len(bomb):,} characters that unpack to {BOMB} at data{where}"
             yield name, changed(data, place, bomb), None
 

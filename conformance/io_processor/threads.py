@@ -17,7 +17,7 @@ import attrs
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.direct import finished, prepared
+from conformance.io_processor.direct import finished, prepared, served
 from conformance.io_processor.trial import Trial
 from conformance.settings import Budget
 from conformance.watching.comparison import difference, shortened
@@ -106,23 +106,23 @@ def threads(trial: Trial) -> Finding:
     for pair in islice(combinations(numbers, 2), PAIRS[trial.budget]):
         for stop in _stops(bench, pair[0]):
             if count and time.monotonic() > end:
-                return passed(count, count)
+                return passed(count)
             with limited():
                 found, waited = _together(bench, pair, stop, LATER if waits >= WAITS else WAIT)
             waits += waited
             count += 1
             if found:
                 return attrs.evolve(found, examples=count, acted=count)
-    return passed(count, count)
+    return passed(count)
 
 
 def _stops(bench: Bench, index: int) -> Iterator[int | None]:
     """Yield where ``post_process`` of a request can be stopped: once at each of its lines."""
     lines = Lines(own_files(bench.cls))
     plugin = bench.make()
-    outputs = prepared(plugin, bench, bench.stock.valid[index], "id-0")
+    outputs = prepared(plugin, bench, bench.stock.valid[index])
     with limited():
-        lines.run(lambda: finished(plugin, bench, outputs, "id-0"))
+        lines.run(lambda: finished(plugin, bench, outputs))
     # The last time: what was gathered in a loop is all there then.
     if not lines.last:  # it is compiled
         yield None
@@ -140,10 +140,10 @@ def _together(
     """
     plugin = bench.make()
     data = [bench.stock.valid[index] for index in pair]
-    outputs = prepared(plugin, bench, data[0], "id-0")
+    outputs = prepared(plugin, bench, data[0])
     lines = Lines(own_files(bench.cls), stop)
     workers = (
-        _Worker(lambda: lines.run(lambda: finished(plugin, bench, outputs, "id-0"))),
+        _Worker(lambda: lines.run(lambda: finished(plugin, bench, outputs))),
         _Worker(
             lambda: finished(plugin, bench, prepared(plugin, bench, data[1], "id-1"), "id-1"),
         ),
@@ -157,9 +157,8 @@ def _together(
     for worker in workers:
         worker.join()
     for place in range(len(pair)):
-        alone = bench.make()
         name = f"id-{place}"
-        wanted = finished(alone, bench, prepared(alone, bench, data[place], name), name)
+        wanted = served(bench, data[place], name)
         if what := workers[place].difference(wanted, bench):
             if workers[place].answered and not _steady(bench, data[place], name, wanted):
                 why = f"{shortened(data[place])} got another answer without another request, too"
@@ -172,12 +171,8 @@ def _together(
 
 def _steady(bench: Bench, data: object, name: str, wanted: object) -> bool:
     """Tell whether a request that is alone, on this thread, gets the same answer each time."""
-    for _ in range(AGAIN):
-        alone = bench.make()
-        got = finished(alone, bench, prepared(alone, bench, data, name), name)
-        if difference(got, wanted, bench.hidden):
-            return False
-    return True
+    again = (served(bench, data, name) for _ in range(AGAIN))
+    return not any(difference(got, wanted, bench.hidden) for got in again)
 
 
 class _Worker(threading.Thread):
@@ -210,15 +205,14 @@ class _Worker(threading.Thread):
 
 def bound(bench: Bench) -> Finding | None:
     """Return what goes wrong where ``post_process`` runs on another thread, or None."""
-    for data in bench.stock.valid[: bench.stock.given]:
+    for data in bench.stock.originals:
         try:
+            wanted = served(bench, data)
             plugin = bench.make()
-            wanted = finished(plugin, bench, prepared(plugin, bench, data, "id-0"), "id-0")
-            plugin = bench.make()
-            outputs = prepared(plugin, bench, data, "id-0")
+            outputs = prepared(plugin, bench, data)
         except Exception:  # noqa: BLE001, S112 - another rule is about that
             continue
-        worker = _Worker(lambda: finished(plugin, bench, outputs, "id-0"))  # noqa: B023 - at once
+        worker = _Worker(lambda: finished(plugin, bench, outputs))  # noqa: B023 - at once
         with limited():
             worker.start()
             worker.join()

@@ -102,7 +102,6 @@ class Shape:
     """A family of histories, about one thing that happens on a server."""
 
     name: str
-    rule: str
     same_ids: bool = False
     overlapping: bool = True
     invalid: bool = False  #: some requests are refused

@@ -82,8 +82,6 @@ class Trial(Judging):
     #: What stands in the way where a call did not return, and may do so on a model's own outputs.
     _guessed: Finding | None = attrs.field(init=False, default=None)
     _ready: bool = attrs.field(init=False, default=False)
-    #: The first of the basic rules that does not hold; empty where all do.
-    _trouble: str | None = attrs.field(init=False, default=None)
 
     def answered(self) -> Finding:
         """Judge once whether valid requests are answered, whatever else is broken."""
@@ -192,7 +190,7 @@ class Trial(Judging):
         if place_in(raised, self.bench.path) is None:
             raise raised
         why = f"a call raised {said(raised, self.bench.path)}"
-        return Finding(Verdict.NOT_VERIFIED, message=why)
+        return unjudged(why)
 
     def prepare(self) -> None:
         """Find out what the plugin is tried with."""
@@ -205,7 +203,7 @@ class Trial(Judging):
         """Return that a rule must wait for another one, or None."""
         before, owner = list(self.checks[rule].after), None
         if rule not in _ADMISSION and rule != SURVIVES:
-            owner = self._first_trouble()
+            owner = self.once(Trial._first_trouble)
             if owner == rule:
                 before.clear()  # others wait for it
             elif owner is not None:
@@ -222,18 +220,10 @@ class Trial(Judging):
 
     def _first_trouble(self) -> str | None:
         """Return the rule that must hold before others can be judged, and does not."""
-        if self._trouble is None:
-            self._trouble = next(
-                (
-                    rule
-                    for rule, trouble in self.questions.basic
-                    if rule in self.checks and trouble(self.bench)
-                ),
-                "",
-            )
-            if not self._trouble and self.answered().verdict is not Verdict.PASS:
-                self._trouble = ANSWERS
-        return self._trouble or None
+        for rule, trouble in self.questions.basic:
+            if rule in self.checks and trouble(self.bench):
+                return rule
+        return None if self.answered().verdict is Verdict.PASS else ANSWERS
 
     def _unknown_data(self) -> str:
         stock = self.bench.stock

@@ -46,7 +46,7 @@ def made(trial: Trial) -> Finding:
             attrs.evolve(bench, tools=UNTYPED).instance()
         except NotMade as error:
             raise NotMade(f"given tools of which one has no parameters: {error}") from error
-    return passed(1, 1)
+    return passed(1)
 
 
 @checks("TP-03", after=("TP-12",))

@@ -98,6 +98,10 @@ class Bench:
         """Return the same with requests that say this of calls."""
         return attrs.evolve(self, wish=wish)
 
+    def knowing(self, *texts: str) -> Bench:
+        """Return the same with a tokenizer in which each of these texts, too, is one token."""
+        return attrs.evolve(self, special=tuple(dict.fromkeys((*self.special, *texts))))
+
     @property
     def name(self) -> str:
         """What vLLM knows the parser by."""

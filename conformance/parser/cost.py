@@ -137,7 +137,7 @@ def growth(trial: Trial) -> Finding:
                 count,
                 count,
             )
-    return passed(count, count)
+    return passed(count)
 
 
 def _survives(bench: Bench, text: Callable[[int], str]) -> None:

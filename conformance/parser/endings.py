@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from vllm.reasoning import ReasoningParser
 
 from conformance.checking import Undecided, checks
-from conformance.findings import Finding
+from conformance.findings import Finding, inapplicable
 from conformance.parser.answers import agrees, differing
 from conformance.parser.bench import Bench, guarded
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.trial import Judged, Trial, of_each_answer
-from conformance.verdict import Verdict
 from conformance.watching.raised import placed
 
 #: Tokens that a step of speculative decoding may bring at once.
@@ -107,7 +106,7 @@ def content_ids(_trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> 
 def counted(trial: Trial) -> Finding:
     """Compare the number of reasoning tokens with how many there are, markers or not."""
     if trial.cls.count_reasoning_tokens is ReasoningParser.count_reasoning_tokens:
-        return Finding(Verdict.NOT_APPLICABLE, message="the parser counts no reasoning tokens")
+        return inapplicable("the parser counts no reasoning tokens")
 
     def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
         if (end := _end(bench, answer)) == 0:
@@ -159,7 +158,7 @@ def earlier(trial: Trial) -> Finding:
                 "answers begin with their reasoning, and whether an earlier turn's end stands in "
                 "a prompt is for the chat template to say, which the profile does not name"
             )
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
+        return inapplicable(why)
     drawn = None if drawing is None else drawing.samples()
     return trial.sought(known, drawn, judge)
 
@@ -178,9 +177,8 @@ def again(trial: Trial) -> Finding:
         return attrs.evolve(sample, text=f"{sample.text}{begins}{second}", says=None)
 
     def judge(sample: Sample, bench: Bench, _: Answer) -> Judged:
-        wider = tuple(dict.fromkeys((*bench.special, *foreign)))
-        bench = attrs.evolve(bench, special=wider)
-        return agrees(trial, sample, bench, bench.answer(sample.text))
+        wider = bench.knowing(*foreign)
+        return agrees(trial, sample, wider, wider.answer(sample.text))
 
     first = trial.first()
     known = [*map(twice, first), *_amid(trial, first[0], foreign), *_unlabelled(trial, first)]

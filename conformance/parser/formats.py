@@ -340,9 +340,8 @@ def misread(bench: Bench, known: Iterable[Format]) -> str | None:
 
 def _within(bench: Bench, known: Format) -> Bench:
     """Return a bench with what a format needs."""
-    special = tuple(dict.fromkeys((*bench.special, *known.special)))
     chat = {**known.chat, **bench.chat}
-    return attrs.evolve(bench, special=special, prompt=known.prompt(), chat=chat)
+    return attrs.evolve(bench.knowing(*known.special), prompt=known.prompt(), chat=chat)
 
 
 def _fitted(bench: Bench, known: Format) -> Format | None:

@@ -7,14 +7,13 @@ import attrs
 from hypothesis import strategies as st
 
 from conformance.checking import Undecided, checks
-from conformance.findings import Finding
+from conformance.findings import Finding, inapplicable
 from conformance.parser.bench import Bench
 from conformance.parser.formats import LEAD, PROBE, THINKING, TOOL_FORMATS, Unsaid
 from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import REASONING, TOOL, manager
 from conformance.parser.samples import Drawing, Sample
 from conformance.parser.trial import Judged, Trial
-from conformance.verdict import Verdict
 
 #: What must hold of a partner by itself, causes first.
 ALONE = {
@@ -57,9 +56,9 @@ class Pair:
         """Return both together, and each alone, with the same tokens."""
         bench, _ = self.tool.for_sample(sample)
         thinking = self.reasoning.bench
-        special = tuple(dict.fromkeys((*bench.special, *thinking.special)))
         chat = {**bench.chat, **thinking.chat}
-        alone = attrs.evolve(bench, special=special, prompt=thinking.prompt, chat=chat)
+        alone = bench.knowing(*thinking.special)
+        alone = attrs.evolve(alone, prompt=thinking.prompt, chat=chat)
         other_alone = attrs.evolve(alone, cls=self.reasoning.cls, role=REASONING, parser=None)
         certified = alone if self.trial is self.tool else other_alone
         both = attrs.evolve(certified, partner=self.partner.cls, parser=None)
@@ -87,7 +86,7 @@ def handover(trial: Trial) -> Finding:
     """Compare calls behind reasoning with the same calls alone, cut anywhere."""
     pair = Pair.of(trial)
     if pair is None:
-        return Finding(Verdict.NOT_APPLICABLE, message="the profile names no partner")
+        return inapplicable("the profile names no partner")
     if waits := pair.partner.broken(ALONE[pair.partner.role]):
         return attrs.evolve(waits, message=f"of the partner: {waits.message}")
 
@@ -127,7 +126,7 @@ def without(trial: Trial) -> Finding:
     """Compare answers without reasoning, with and without a call, streamed with whole."""
     drawing = trial.drawing
     if drawing is not None and drawing.format.opened:
-        return Finding(Verdict.NOT_APPLICABLE, message="reasoning begins in every prompt")
+        return inapplicable("reasoning begins in every prompt")
     alone, texts = _calling(trial)
     both = attrs.evolve(alone, cls=trial.cls, role=trial.role, partner=alone.cls, parser=None)
 
@@ -149,7 +148,7 @@ def without(trial: Trial) -> Finding:
     # Where text alone is reasoning, what calls look like may end it.
     if not shown[0].acted and not any(each.wrong for each in shown):
         why = "the parser takes an answer without markers for reasoning"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
+        return inapplicable(why)
     drawn = None if drawing is None else drawing.content
     return trial.sought(known, drawn, judge)
 
@@ -170,6 +169,5 @@ def _calling(trial: Trial) -> tuple[Bench, list[str]]:
         form = next(each for each in TOOL_FORMATS if each.name == "hermes")
         cls, special = manager(TOOL).get_tool_parser(form.name), form.special
         texts = [form.write(Message("", lead, (PROBE,))) for lead in ("", LEAD)]
-    tokens = tuple(dict.fromkeys((*bench.special, *special)))
-    made = attrs.evolve(bench, cls=cls, role=TOOL, special=tokens, prompt=prompt, parser=None)
-    return made, texts
+    made = attrs.evolve(bench, cls=cls, role=TOOL, prompt=prompt, parser=None)
+    return made.knowing(*special), texts

@@ -78,9 +78,8 @@ def found(cls: type[Any], errand: Errand) -> Found:
         return Found(why=str(error), broken=2)
     except NotMade as error:
         # What it needs is not known; so the server says what else is wrong.
-        plain = judged.wanted.bench(cls)
         every = [token for each in KNOWN[judged.role] for token in each.special]
-        plain.special = tuple(dict.fromkeys((*plain.special, *every)))
+        plain = judged.wanted.bench(cls).knowing(*every)
         return Found(why=str(error), broken=1, model=str(saying(plain.tokenizer)))
     markers = bench.special
     if told.drawing is not None:

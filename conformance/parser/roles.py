@@ -79,7 +79,7 @@ def base(role: str) -> type[Any]:
     return found
 
 
-def registered(folder: Path, role: str, imports: tuple[str, str], *, name: str) -> str:
+def plugin_file(folder: Path, role: str, imports: tuple[str, str]) -> str:
     """Write a file that registers a class, and return the option of servers that has it loaded.
 
     *imports* are statements, and the class behind them.
@@ -91,7 +91,7 @@ def registered(folder: Path, role: str, imports: tuple[str, str], *, name: str) 
     path.write_text(
         f"from {ROLES[role].package} import {keeper}\n\n"
         f"{statements}\n\n"
-        f'{keeper}.register_module("{name}", force=True, module={cls})\n',
+        f'{keeper}.register_module("{NAME}", force=True, module={cls})\n',
         encoding="utf-8",
     )
     return f"--{role}-parser-plugin={path}"

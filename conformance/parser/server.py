@@ -21,7 +21,7 @@ from conformance.engine.server import Server
 from conformance.live_trial import LiveTrial
 from conformance.parser.live import Errand, Found
 from conformance.parser.messages import Client, Message, Stream, quoted
-from conformance.parser.roles import NAME, REASONING, ROLES, TOOL, name_of, other, registered
+from conformance.parser.roles import NAME, REASONING, ROLES, TOOL, name_of, other, plugin_file
 from conformance.parser.wanted import Wanted
 from conformance.plugin import registration
 from conformance.verdict import Reason, must_wait
@@ -140,7 +140,7 @@ class Trial(LiveTrial):
             if role == TOOL:
                 arguments.append("--enable-auto-tool-choice")
             if each == NAME:
-                arguments.append(registered(folder, role, imports, name=NAME))
+                arguments.append(plugin_file(folder, role, imports))
         return Server.start(
             model,
             log=folder / "server.log",

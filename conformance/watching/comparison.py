@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from conformance.inputs.places import subscripts
+
 if TYPE_CHECKING:
     import torch  # who only writes a report, or starts a run, does not wait for it
 
@@ -123,11 +125,17 @@ def difference(
     """
     for place, one, other in _pairs(got, wanted, ()):
         if _generic(place) not in hidden and not _equal(one, other, rtol):
-            where = "".join(f"[{part!r}]" for part in place)
+            where = subscripts(place)
             at = f" at {where}" if where else ""
             told, expected = cut_apart([_json(one), _json(other)], SHOWN)
             return f"{told} instead of {expected}{at}"
     return None
+
+
+def told_places(places: Iterable[Place], whole: str) -> str:
+    """Return the first few places of answers for a sentence; one is all of the answer."""
+    every = ("".join(f"[{part}]" for part in place) or whole for place in sorted(places)[:3])
+    return ", ".join(every)
 
 
 def unsteady(answers: Iterable[Any]) -> frozenset[Place]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support import ROOT
 
-from conformance.classifier_hook.clients import WAYS, Clients, Question
+from conformance.classifier_hook.clients import WAYS, Question, together
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import Server
 
@@ -67,17 +67,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 def _round(server: Server) -> float:
     """Return the tokens per second of one round."""
     questions = [Question(None, WAYS[n % len(WAYS)], max_tokens=TOKENS) for n in range(CROWD)]
-
-    async def ask() -> float:
-        async with Clients(server.url, server.model_name) as clients:
-            began = time.perf_counter()
-            answers = await clients.crowd(questions)
-            seconds = time.perf_counter() - began
-        assert not any(answer.error for answer in answers)
-        # Tokens and their log probabilities are counted.
-        return sum(answer.tokens for answer in answers) / 2 / seconds
-
-    return asyncio.run(ask())
+    began = time.perf_counter()
+    answers = asyncio.run(together(server.url, server.model_name, questions))
+    seconds = time.perf_counter() - began
+    assert not any(answer.error for answer in answers)
+    # Tokens and their log probabilities are counted.
+    return sum(answer.tokens for answer in answers) / 2 / seconds
 
 
 @pytest.mark.timeout(900)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from support import ROOT
 
-from conformance.classifier_hook.clients import WAYS, Clients, Question, Way
+from conformance.classifier_hook.clients import WAYS, Question, Way, asked, together
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import Server
 from reference_plugins.classifier_hook.contract import DEFAULT_REFUSAL, MARGIN
@@ -114,29 +114,25 @@ def questions() -> list[Question]:
 
 def test_fifty_clients_each_get_their_own(server: Running) -> None:
     """Nothing is lost, nothing is mixed up, and nothing of what was blocked is left."""
-    asked = questions()
+    mine = questions()
+    answers = asyncio.run(together(server.url, server.model_name, mine))
 
-    async def ask() -> list[Answer]:
-        async with Clients(server.url, server.model_name) as clients:
-            return await clients.crowd(asked)
-
-    for number, (answer, question) in enumerate(zip(asyncio.run(ask()), asked, strict=True), 1):
+    for number, (answer, question) in enumerate(zip(answers, mine, strict=True), 1):
         check(answer, number, question.way, server.streaming)
 
 
 def test_clients_that_leave_take_nobody_along(server: Running) -> None:
     """Beside twenty that disconnect fifty get their own, and afterwards nothing is at work."""
-    asked = questions()
+    mine = questions()
     leaving = [
         Question(said(n), WAYS[n % len(WAYS)], leaves=0.03 * (1 + n % 8)) for n in range(LEAVING)
     ]
 
     async def ask() -> list[Answer]:
-        async with Clients(server.url, server.model_name) as clients:
-            both = await asyncio.gather(clients.crowd(leaving), clients.crowd(asked))
-            return both[1]
+        every = (together(server.url, server.model_name, each) for each in (leaving, mine))
+        return (await asyncio.gather(*every))[1]
 
-    for number, (answer, question) in enumerate(zip(asyncio.run(ask()), asked, strict=True), 1):
+    for number, (answer, question) in enumerate(zip(asyncio.run(ask()), mine, strict=True), 1):
         check(answer, number, question.way, server.streaming)
     deadline = time.monotonic() + 10
     while _running(server) and time.monotonic() < deadline:
@@ -176,10 +172,8 @@ async def _pinged(server: Running) -> tuple[list[Answer], float]:
                 await asyncio.sleep(0.02)
 
     pinging = asyncio.ensure_future(ping())
-    async with Clients(server.url, server.model_name) as clients:
-        answers = await clients.crowd(
-            [Question(said(5 * n), request_id=f"id-{5 * n}") for n in range(1, CROWD + 1)]
-        )
+    late = [Question(said(5 * n), request_id=f"id-{5 * n}") for n in range(1, CROWD + 1)]
+    answers = await together(server.url, server.model_name, late)
     over.set()
     await pinging
     return answers, longest
@@ -189,11 +183,11 @@ def test_a_late_hook_holds_its_own_answer_for_its_timeout(server: Running) -> No
     """One answer at a time: the timeout and the margin, and not much more than without it."""
 
     async def ask(number: int) -> float:
-        async with Clients(server.url, server.model_name) as clients:
-            began = time.perf_counter()
-            (answer,) = await clients.ask(Question(said(number), request_id=f"id-{number}"))
-            check(answer, number, WAYS[0], server.streaming)
-            return time.perf_counter() - began
+        question = Question(said(number), request_id=f"id-{number}")
+        began = time.perf_counter()
+        (answer,) = await asked(server.url, server.model_name, [question])
+        check(answer, number, WAYS[0], server.streaming)
+        return time.perf_counter() - began
 
     # Texts of the same length that nobody blocks; of one of them a hook is late.
     least = min(asyncio.run(ask(22)) for _ in range(4))
@@ -203,12 +197,8 @@ def test_a_late_hook_holds_its_own_answer_for_its_timeout(server: Running) -> No
 
 def test_the_log_says_what_hooks_did(server: Running) -> None:
     """Each failure is named once, and no error of vLLM's own is among them."""
-
-    async def ask() -> None:
-        async with Clients(server.url, server.model_name) as clients:
-            await clients.crowd([Question(said(n), request_id=f"id-{n}") for n in (5, 11)])
-
-    asyncio.run(ask())
+    failing = [Question(said(n), request_id=f"id-{n}") for n in (5, 11)]
+    asyncio.run(together(server.url, server.model_name, failing))
     log = server.log.read_text(encoding="utf-8")
 
     assert "Classifier hook 'late': timeout, no scores within 100 ms" in log

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 TEXTS = 5
 
 SHAPES = (
-    Shape("sequence", "CH-30", overlapping=False),
-    Shape("together", "CH-31"),
-    Shape("same-ids", "CH-32", same_ids=True),
-    Shape("leaving", "CH-33", leaving=True),
+    Shape("sequence", overlapping=False),
+    Shape("together"),
+    Shape("same-ids", same_ids=True),
+    Shape("leaving", leaving=True),
 )
 LEAVING = SHAPES[-1]
 

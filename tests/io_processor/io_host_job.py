@@ -95,7 +95,8 @@ def serve(connection: Connection, *, generation: str) -> None:
         told[name] = _told(list(played.calls), played.answers[0].data)
     bench.try_offline(DATA)
     given.clear()  # what the harness itself asks of others first is asked once
-    answer, plugin = bench.try_offline(DATA)
+    plugin = bench.make()
+    answer = bench.ask_offline(plugin, DATA)
     told["offline"] = _told(plugin.calls, answer.data)
     connection.send(told)
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import EVERYWHERE, rfc, runtime
-from conformance.rules import Rule, section, sentence
+from conformance.classifier_hook.catalogue.sources import rfc, runtime
+from conformance.rules import EVERYWHERE, Rule, section, sentence
 
 _CHECKED = "registry.py:checked"
 

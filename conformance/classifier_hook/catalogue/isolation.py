@@ -3,17 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import (
-    ASYNC,
-    BOUNDED,
-    EVERYWHERE,
-    LOOP,
-    SERVER,
-    SHARED,
-    rfc,
-    runtime,
-)
-from conformance.rules import Rule, changes, leaks, section
+from conformance.classifier_hook.catalogue.sources import ASYNC, BOUNDED, LOOP, SHARED, rfc, runtime
+from conformance.rules import EVERYWHERE, SERVED, Rule, changes, leaks, section
 from conformance.watching import sharing
 
 _ONE = runtime("registry.py:Registry", "one instance scores every completion of an engine")
@@ -26,7 +17,7 @@ RULES = section(
         statement="Completions that are scored one after the other each get what they get alone.",
         sources=(_ONE, changes(SHARED)),
         hint="Look for attributes that score changes and nobody resets.",
-        evidence=SERVER,
+        evidence=SERVED,
     ),
     Rule(
         id="CH-31",
@@ -48,7 +39,7 @@ RULES = section(
             leaks(SHARED),
         ),
         hint="A request id is the client's and names nothing: keep no state under it.",
-        evidence=SERVER,
+        evidence=SERVED,
     ),
     Rule(
         id="CH-33",
@@ -56,7 +47,7 @@ RULES = section(
         statement="Beside and after calls that are cancelled, others get what they get alone.",
         sources=(BOUNDED, _ONE, changes(SHARED)),
         hint="A lock or a place in a queue that is held at an await must be given back in finally.",
-        evidence=SERVER,
+        evidence=SERVED,
     ),
     Rule(
         id="CH-34",

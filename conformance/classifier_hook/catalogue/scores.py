@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import BLOCKS, EVERYWHERE, rfc, runtime
-from conformance.rules import Rule, Source, section, sentence
+from conformance.classifier_hook.catalogue.sources import BLOCKS, rfc, runtime
+from conformance.rules import EVERYWHERE, Rule, Source, section, sentence
 
 RULES = section(
     "Scores",

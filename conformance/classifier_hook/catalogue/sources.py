@@ -3,12 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Source, ends
-
-#: Where a rule is shown besides the simulator: in a program with an engine, and by a server.
-OFFLINE = (Evidence.SIMULATOR, Evidence.OFFLINE)
-SERVER = (Evidence.SIMULATOR, Evidence.SERVER)
-EVERYWHERE = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)
+from conformance.rules import Source, ends
 
 
 def rfc(says: str) -> Source:

@@ -3,16 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.classifier_hook.catalogue.sources import (
-    ASYNC,
-    BOUNDED,
-    EVERYWHERE,
-    LOOP,
-    OFFLINE,
-    rfc,
-    runtime,
-)
-from conformance.rules import Rule, section, sentence
+from conformance.classifier_hook.catalogue.sources import ASYNC, BOUNDED, LOOP, rfc, runtime
+from conformance.rules import EVERYWHERE, IN_ENGINES, Rule, section, sentence
 
 RULES = section(
     "Time",
@@ -28,7 +20,7 @@ RULES = section(
             runtime("dispatch.py:_Steps", "steps are timed; the runtime cannot cure them"),
         ),
         hint="Await instead: httpx.AsyncClient, asyncio.sleep, asyncio.to_thread.",
-        evidence=OFFLINE,
+        evidence=IN_ENGINES,
     ),
     Rule(
         id="CH-21",
@@ -60,7 +52,7 @@ RULES = section(
             runtime("dispatch.py", "after the margin the answer goes out without the hook"),
         ),
         hint="Catch Exception, not BaseException; do not shield; clean up without waiting.",
-        evidence=OFFLINE,
+        evidence=IN_ENGINES,
     ),
     Rule(
         id="CH-24",
@@ -71,7 +63,7 @@ RULES = section(
         ),
         sources=(BOUNDED,),
         hint="Use asyncio.TaskGroup, or cancel and await what was started.",
-        evidence=OFFLINE,
+        evidence=IN_ENGINES,
     ),
     Rule(
         id="CH-29",

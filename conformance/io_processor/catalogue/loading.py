@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.io_processor.catalogue.sources import ALL, OFFLINE, document, interface, vllm
-from conformance.rules import Rule, ends, section, sentence
+from conformance.io_processor.catalogue.sources import document, interface, vllm
+from conformance.rules import EVERYWHERE, Evidence, Rule, ends, section, sentence
 
 RULES = section(
     "Loading and calling",
@@ -25,7 +25,7 @@ RULES = section(
         ),
         hint="Check the base class, the abstract methods, and that the entry point's function "
         "returns 'package.module.Class' with dots; a class inside a class is not found.",
-        evidence=ALL,
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="IO-02",
@@ -82,7 +82,7 @@ RULES = section(
             ),
         ),
         hint="Do not read the plugin's own name from the configuration: either place may have it.",
-        evidence=OFFLINE,
+        evidence=(Evidence.OFFLINE,),
     ),
     Rule(
         id="IO-05",
@@ -133,5 +133,5 @@ SURVIVES = Rule(
         ),
     ),
     hint="Look for loops that wait, locks that are not released, and sys.exit.",
-    evidence=ALL,
+    evidence=EVERYWHERE,
 )

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
-from conformance.rules import Evidence, Rule, Source, section, sentence
+from conformance.io_processor.catalogue.sources import document, interface, vllm
+from conformance.rules import IN_ENGINES, SERVED, Rule, Source, section, sentence
 
 RULES = section(
     "Outputs and responses",
@@ -148,6 +148,6 @@ RULES = section(
         ),
         sources=(sentence(Source("the plugin's profile", "expected: what the plugin means")),),
         hint="One of the two is wrong: the plugin, or the function.",
-        evidence=(Evidence.SIMULATOR, Evidence.OFFLINE),
+        evidence=IN_ENGINES,
     ),
 )

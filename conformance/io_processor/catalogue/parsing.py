@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.io_processor.catalogue.sources import ALL, document, interface, vllm
-from conformance.rules import Rule, ends, section, sentence
+from conformance.io_processor.catalogue.sources import document, interface, vllm
+from conformance.rules import EVERYWHERE, Rule, ends, section, sentence
 
 _STATUS = vllm(
     "entrypoints/serve/exception_handling/error_response.py:create_error_response",
@@ -37,7 +37,7 @@ RULES = section(
         hint="Run the request by hand: parse, pre_process, post_process; offline there is no "
         "request id. For the task plugin the simulator makes outputs up: a post_process that "
         "raises on them is not verified, and an engine with the plugin's own model shows it.",
-        evidence=ALL,
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="IO-08",
@@ -52,7 +52,7 @@ RULES = section(
             _STATUS,
         ),
         hint="Raise ValueError in parse_request or parse_data.",
-        evidence=ALL,
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="IO-09",
@@ -95,7 +95,7 @@ RULES = section(
         hint="Bound every number and length before a loop, an allocation or a pattern uses it; "
         "let no pattern repeat what it repeats already; give whatever fetches a time limit; open "
         "no path that is not a text; never end the process.",
-        evidence=ALL,
+        evidence=EVERYWHERE,
     ),
     Rule(
         id="IO-10",

@@ -3,11 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.rules import Evidence, Source
-
-ALL = (Evidence.SIMULATOR, Evidence.OFFLINE, Evidence.SERVER)
-OFFLINE = (Evidence.OFFLINE,)
-SERVED = (Evidence.SIMULATOR, Evidence.SERVER)
+from conformance.rules import Source
 
 
 def document(says: str) -> Source:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from conformance.io_processor.catalogue.sources import SERVED, document, interface, vllm
-from conformance.rules import Rule, changes, ends, leaks, section
+from conformance.io_processor.catalogue.sources import document, interface, vllm
+from conformance.rules import SERVED, Rule, changes, ends, leaks, section
 
 _INSTANCE = vllm(
     "entrypoints/pooling/pooling/io_processor.py:PluginWithIOProcessorPlugins",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from conformance.io_processor import DATA
 from conformance.io_processor.suites import shared
 from conformance.suite import Suite
 
@@ -19,9 +20,9 @@ SUITE = Suite(
     base=shared.BASE,
     recognises=_recognises,
     meant=shared.meant,
-    open_trial=partial(shared.open_trial, shared.DATA),
-    replay=partial(shared.replay, shared.DATA),
-    maker=partial(shared.maker, shared.DATA),
+    open_trial=partial(shared.open_trial, DATA),
+    replay=partial(shared.replay, DATA),
+    maker=partial(shared.maker, DATA),
     own_host=shared.own_host,
     shares=("IO-39", "IO-02"),
     loading=shared.loading,

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from conformance.io_processor import REQUEST
 from conformance.io_processor.documented import restore_documented_base
 from conformance.io_processor.suites import data, shared
 from conformance.rules import Evidence
@@ -22,11 +23,11 @@ def _recognises(cls: type) -> bool:
 def _open(opening: Opening) -> Trial:
     if opening.evidence is Evidence.SIMULATOR:  # engines and servers have what their release has
         restore_documented_base()
-    return shared.open_trial(shared.REQUEST, opening)
+    return shared.open_trial(REQUEST, opening)
 
 
 def _maker(model: str, section: Mapping[str, Any]) -> Maker:
-    ready = shared.maker(shared.REQUEST, model, section)
+    ready = shared.maker(REQUEST, model, section)
 
     def documented() -> Callable[[Any], object]:
         restore_documented_base()
@@ -37,7 +38,7 @@ def _maker(model: str, section: Mapping[str, Any]) -> Maker:
 
 def _replay(cls: type, counterexample: Mapping[str, Any], model: str) -> Replayed:
     restore_documented_base()
-    return shared.replay(shared.REQUEST, cls, counterexample, model)
+    return shared.replay(REQUEST, cls, counterexample, model)
 
 
 SUITE = attrs.evolve(

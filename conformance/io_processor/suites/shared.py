@@ -11,6 +11,7 @@ from vllm.plugins.io_processors.interface import IOProcessor
 from conformance.counterexample.source import decoded
 from conformance.engine.pooling import server_options
 from conformance.engine.pooling_models import MODELS, named_model
+from conformance.io_processor import DATA
 from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.suite import OwnHost, Replayed, replayed, unreadable
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from conformance.io_processor.bench import Bench
     from conformance.suite import Opening, Trial
     from conformance.watching.loading_process import Maker
-
-#: The two generations, for what differs between them.
-REQUEST, DATA = "io/request", "io/data"
 
 BASE = "vllm.plugins.io_processors.interface.IOProcessor"
 

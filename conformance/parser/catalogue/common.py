@@ -2,14 +2,11 @@
 """The rules that parsers of both kinds share, and where they come from."""
 
 from conformance.parser.roles import ROLES, TOOL
-from conformance.rules import Evidence, Rule, Source, changes, ends, sentence
+from conformance.rules import SERVED, Rule, Source, changes, ends, sentence
 from conformance.watching import sharing
 
 _SERVING = "vllm/entrypoints/openai/chat_completion/serving.py:OpenAIServingChat"
 _LOOP = f"{_SERVING}.chat_completion_stream_generator"
-
-#: What clients of a server see as well.
-SERVED = (Evidence.SIMULATOR, Evidence.SERVER)
 
 MADE = Source(f"{_SERVING}._make_parser", "a parser is made for each request, and each choice")
 

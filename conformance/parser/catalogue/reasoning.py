@@ -4,9 +4,9 @@
 from functools import partial
 
 from conformance.parser.catalogue import common
-from conformance.parser.catalogue.common import MADE, SERVED, parse_delta
+from conformance.parser.catalogue.common import MADE, parse_delta
 from conformance.parser.roles import REASONING
-from conformance.rules import Rule, Source, sentence
+from conformance.rules import SERVED, Rule, Source, sentence
 
 _base, _says = partial(common.method, REASONING), partial(common.binding, REASONING)
 

@@ -4,9 +4,9 @@
 from functools import partial
 
 from conformance.parser.catalogue import common
-from conformance.parser.catalogue.common import MADE, SERVED
+from conformance.parser.catalogue.common import MADE
 from conformance.parser.roles import TOOL
-from conformance.rules import Rule, Source, sentence
+from conformance.rules import SERVED, Rule, Source, sentence
 
 _base, _says = partial(common.method, TOOL), partial(common.binding, TOOL)
 
