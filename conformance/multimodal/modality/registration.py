@@ -9,7 +9,6 @@ from typing import Any
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask, runtime
 from conformance.multimodal.modality.trial import Trial
 from conformance.watching.comparison import shortened
@@ -75,12 +74,8 @@ def named(trial: Trial) -> Finding:
     return passed(served + 2, served + 2)
 
 
-def names(bench: Bench) -> str | None:
-    """Say which name of a plugin is none, or return None."""
-    return _names(bench.make())
-
-
 def _names(plugin: object) -> str | None:
+    """Say which name of a plugin is none, or return None."""
     modality, part_types = _read(plugin)
     if not isinstance(modality, str) or not re.fullmatch(r"\w+", modality):
         return (

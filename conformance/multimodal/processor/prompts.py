@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.multimodal.processor.stock import Item, Stock
-from conformance.watching.comparison import letter
 
 #: Tokens of text in a row; parts and items of a prompt.
 MOST_WORDS = 3
@@ -71,7 +70,6 @@ class Shape:
     """What prompts of a family have."""
 
     least: int = 1  #: items
-    options: bool = True
     share: float = 1.0  #: of the examples that others get
 
 
@@ -128,11 +126,10 @@ def strategy(stock: Stock, limits: Mapping[str, int], shape: Shape) -> SearchStr
     usable = [one for name, items in stock.items.items() for one in items if limits.get(name, 0)]
     part = st.one_of(st.sampled_from(usable), st.sampled_from(usable), st.integers(1, MOST_WORDS))
     parts = st.lists(part, min_size=shape.least, max_size=MOST_PARTS)
-    options = st.integers(0, len(stock.options) - 1) if shape.options else st.just(0)
     drawn = st.builds(
         lambda parts, options, backwards: Prompt(_allowed(parts, limits), options, backwards),
         parts,
-        options,
+        st.integers(0, len(stock.options) - 1),
         st.booleans(),
     )
     return drawn.filter(lambda prompt: len(prompt.items) >= shape.least)
@@ -154,8 +151,3 @@ def _allowed(parts: Sequence[int | Item], limits: Mapping[str, int]) -> tuple[in
         counts[part.modality] = counts.get(part.modality, 0) + 1
         found.append(part)
     return _joined(found)
-
-
-def letters(prompt: Prompt) -> Sequence[str]:
-    """Return the letters of a prompt's items."""
-    return [letter(index) for index in range(len(prompt.items))]
