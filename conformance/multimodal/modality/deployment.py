@@ -22,7 +22,7 @@ from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import runtime
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import Model
-from conformance.multimodal.modality.served import finished, parsed
+from conformance.multimodal.modality.served import run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.plugin import profile as profiles
 
@@ -125,9 +125,7 @@ class Deployment:
     def made(self, sample: Sample) -> Expected:
         """Return what another fresh instance makes of an item."""
         config = self.serving.config(MAX_MODEL_LEN)
-        plugin = self.bench.make()
-        item = parsed(plugin, sample.data(self.bench.form)).item
-        served = finished(plugin, item, config)
+        served = run_through(self.bench.make(), sample.data(self.bench.form), config)
         rows = torch.from_numpy(self.serving.encode(served.features, served.count))
         return Expected(served.count, runtime("model", "bridge").projected(rows, HIDDEN_SIZE))
 

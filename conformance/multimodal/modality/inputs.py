@@ -17,7 +17,7 @@ from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import as_array
 from conformance.multimodal.modality.neighbours import near, unbounded
-from conformance.multimodal.modality.served import Served, estimated, finished, parsed
+from conformance.multimodal.modality.served import Served, finished, parsed, run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.search import ITEMS, smallest
@@ -99,8 +99,7 @@ def forms(trial: Trial) -> Finding:
         for form in FORMS:
             if form == bench.form:
                 continue
-            found = parsed(plugin, sample.data(form))
-            got = trial.finish(plugin, found, config)
+            got = run_through(plugin, sample.data(form), config)
             if got.refused and form not in taken:
                 continue  # a form that this plugin does not know
             if got.missing or got.broken:
@@ -167,7 +166,8 @@ def client_errors(trial: Trial) -> Finding:
     config = bench.config(bench.models[0])
     beside = near(bench.modality, bench.good), unbounded(bench.modality, bench.good)
     for sample in (*hostile.changed_in_one_place(bench.good), *beside[0], *beside[1]):
-        served = estimated(plugin, sample.data(), config)
+        # Whatever their size, nothing is made of them by then.
+        served = run_through(plugin, sample.data(), config, end="estimate_tokens")
         count += 1
         if what := _wrong(served):
             return failed(f"{sample}: {what}", count)
@@ -235,14 +235,14 @@ def own_data(trial: Trial) -> Finding:
     config = bench.config(bench.models[0])
     for sample in bench.good:
         data, was = sample.data(bench.form), sample.data(bench.form)
-        trial.finish(plugin, parsed(plugin, data), config)
+        run_through(plugin, data, config)
         if not _equal(data, was):
             return failed(f"{sample} was changed in place")
     for sample in bench.good:
         if sample.mime:
             for form in ("mapping with a data URL", "mapping with base64", "bytearray"):
                 data, was = sample.data(form), sample.data(form)
-                trial.finish(plugin, parsed(plugin, data), config)
+                run_through(plugin, data, config)
                 if not _equal(data, was):
                     return failed(f"{sample} as {form} was changed in place")
     return passed(len(bench.good), len(bench.good))
@@ -281,7 +281,8 @@ def own_copy(trial: Trial) -> Finding:
         for array in arrays:
             array[...] = 0
         count += 1
-        if what := shape.difference(trial.finish(plugin, found, config), bench.alone(sample)):
+        got = finished(plugin, found.item, config) if found.good else found
+        if what := shape.difference(got, bench.alone(sample)):
             return failed(f"{sample} was changed by its owner after it was parsed, and {what}")
     if not count:
         return Finding(Verdict.NOT_APPLICABLE, message="no arrays are taken")

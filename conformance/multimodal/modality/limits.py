@@ -14,7 +14,7 @@ from conformance.multimodal.modality import bounds, hostile, models, packed, sha
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask, refused
 from conformance.multimodal.modality.inputs import no_files
-from conformance.multimodal.modality.served import finished, parsed
+from conformance.multimodal.modality.served import finished, parsed, run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.verdict import Verdict
@@ -206,8 +206,8 @@ def changes_nothing(trial: Trial) -> Finding:
             return failed(f"validate changed the list of items that it was given, two of {sample}")
         if repr(plugin.limits) != was:
             return failed(f"validate changed the limits, for {sample}")
-        got = finished(plugin, item, config, validated=False)
-        wanted = finished(twin, _item(bench, twin, sample), config, validated=False)
+        got = finished(plugin, item, config, begin="content_hash")
+        wanted = finished(twin, _item(bench, twin, sample), config, begin="content_hash")
         if what := shape.difference(got, wanted):
             return failed(f"validate changed {sample}: afterwards {what}")
     return passed(len(bench.good), len(bench.good))
@@ -250,8 +250,7 @@ def _takes(plugin: object, data: object, config: object) -> str | None:
     """Say what an item takes that is too much, or return None."""
     with measured() as cost:
         try:
-            found = parsed(plugin, data)
-            served = finished(plugin, found.item, config) if found.good else found
+            served = run_through(plugin, data, config)
         except PluginHung as error:
             return f": {error}"
     if isinstance(served.error, MemoryError):

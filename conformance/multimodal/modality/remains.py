@@ -13,7 +13,7 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import hostile, media
 from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.served import finished, parsed
+from conformance.multimodal.modality.served import run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
 from conformance.verdict import Verdict
@@ -77,10 +77,7 @@ def forgotten(trial: Trial) -> Finding:
             spent.beyond(WORKED, WAITED) and _told(sizes, each, spent)
         ):
             for _ in range(each):
-                found = parsed(plugin, make(count).data(bench.form))
-                if found.good:
-                    finished(plugin, found.item, config)
-                del found
+                run_through(plugin, make(count).data(bench.form), config)
                 count += 1
                 progressed()  # however busy the machine is
             gc.collect()
@@ -142,8 +139,7 @@ def _small(bench: Bench, plugin: object, config: object) -> Callable[[int], Samp
         ),
     }
     for make in made.get(bench.modality, ()):
-        found = parsed(plugin, make(0).data(bench.form))
-        if found.good and finished(plugin, found.item, config).good:
+        if run_through(plugin, make(0).data(bench.form), config).good:
             return make
     good = bench.good
     # Of others there are only the profile's, which come again.
