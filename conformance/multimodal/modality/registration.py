@@ -95,9 +95,6 @@ def _names(plugin: object) -> str | None:
 
 
 def _read(plugin: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a plugin
-    part_types = plugin.part_types
-    return plugin.modality, part_types if isinstance(part_types, str) else _listed(part_types)
-
-
-def _listed(value: object) -> object:
-    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else value
+    found = plugin.part_types
+    listed = isinstance(found, list | tuple | set | frozenset)
+    return plugin.modality, tuple(found) if listed else found
