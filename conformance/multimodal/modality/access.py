@@ -10,15 +10,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import media
-from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.stock import given
 from conformance.multimodal.modality.trial import Trial
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
@@ -101,7 +99,7 @@ def private(trial: Trial) -> Finding:
         for name, url in (("a file:// URL", path.as_uri()), ("the path of a file", str(path))):
             for how, form in _FORMS:
                 count += 1
-                if _serve(bench, plugin, form(url)).good:
+                if bench.serve(plugin, given(name, form(url))).good:
                     return failed(
                         f"{name}{how} was read, which names a file of this machine", count
                     )
@@ -109,18 +107,16 @@ def private(trial: Trial) -> Finding:
             for host in HOSTS:
                 for how, form in _FORMS:
                     count += 1
-                    _serve(bench, plugin, form(f"http://{host}:{server.port}/private{suffix}"))
+                    url = f"http://{host}:{server.port}/private{suffix}"
+                    bench.serve(plugin, given("a URL", form(url)))
                     if server.visits:
                         return failed(
                             f"a URL{how} of host {host} made the plugin connect to this machine",
                             count,
                         )
             count += 1
-            _serve(bench, plugin, f"ftp://127.0.0.1:{server.port}/private{suffix}")
+            url = f"ftp://127.0.0.1:{server.port}/private{suffix}"
+            bench.serve(plugin, given("a URL", url))
             if server.visits:
                 return failed("an ftp:// URL made the plugin connect to this machine", count)
     return passed(count, count)
-
-
-def _serve(bench: Bench, plugin: object, data: object) -> Any:  # noqa: ANN401 - what the plugin returns
-    return bench.serve(plugin, Sample("a URL", lambda: data))

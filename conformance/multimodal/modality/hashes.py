@@ -13,7 +13,6 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.neighbours import near
-from conformance.multimodal.modality.served import Served
 from conformance.multimodal.modality.stock import Sample, kin
 from conformance.multimodal.modality.trial import Trial
 from conformance.watching.comparison import shortened
@@ -42,12 +41,11 @@ def steady(trial: Trial) -> Finding:
         first = bench.alone(sample)
         if not isinstance(first.hash, str) or not first.hash:
             return failed(f"content_hash of {sample} is {shortened(first.hash)}, not a text")
-        for who, served in (
-            ("the same instance", bench.serve(plugin, sample)),
-            ("the same instance", bench.serve(plugin, sample)),
-        ):
+        for _ in range(2):
+            served = bench.serve(plugin, sample)
             if served.good and served.hash != first.hash:
-                return failed(f"{sample}, sent again to {who}, has another content_hash")
+                what = f"{sample}, sent again to the same instance,"
+                return failed(f"{what} has another content_hash")
     sample = next((each for each in bench.good if each.mime), bench.good[0])
     elsewhere = _elsewhere(bench, sample)
     if elsewhere is not None and elsewhere != bench.alone(sample).hash:
@@ -92,13 +90,9 @@ def covers(trial: Trial) -> Finding:
         count += 1
         other = first.setdefault(str(served.hash), sample)
         for model in bench.models:
-            if what := _different(bench.alone(sample, model), bench.alone(other, model)):
+            if what := shape.unlike(bench.alone(sample, model), bench.alone(other, model)):
                 return failed(
                     f"{sample} and {other} have one content_hash, and of the former {what}",
                     count,
                 )
     return passed(len(every), count)
-
-
-def _different(got: Served, wanted: Served) -> str | None:
-    return shape.difference(got, wanted) if got.good and wanted.good else None

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.modality import bounds, hostile, models, packed, shape
 from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.calls import ask, refused
+from conformance.multimodal.modality.calls import ask, refused, whole
 from conformance.multimodal.modality.inputs import no_files
 from conformance.multimodal.modality.served import finished, parsed, run_through
 from conformance.multimodal.modality.stock import Sample
@@ -58,22 +57,13 @@ def bounded(trial: Trial) -> Finding:
     for words, most, value in _counted(bench, bench.make()):
         if isinstance(value, Exception):
             return failed(f"get_max_per_prompt raised {said(value)} for {words}")
-        if (number := _whole(value)) is None or number < 0:
+        if (number := whole(value)) is None or number < 0:
             return failed(f"get_max_per_prompt returned {value!r} for {words}")
         if number > most:
             return failed(
                 f"get_max_per_prompt returned {value!r} for {words}: at most {most} may be"
             )
     return passed(len(DECLARED), len(DECLARED))
-
-
-def _whole(value: Any) -> int | None:  # noqa: ANN401 - what the plugin returned
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
 
 
 @checks("MM-45", after=("MM-44",))
