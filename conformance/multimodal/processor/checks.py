@@ -108,22 +108,18 @@ def _means(trial: Trial) -> Finding:
         return Finding(Verdict.NOT_VERIFIED, message=str(error))
 
 
-def _in_a_row(trial: Trial) -> Finding:
-    """Judge prompts after others, and items that are the first of their process."""
-    found = _also_alone("MM-36")(trial)
-    if found.verdict is Verdict.PASS:
-        why = processing.unlike_the_first(trial.bench, trial.untouched)
-        return failed(why, found.examples) if why else found
-    return found
+def _and_as_the_first(
+    look: Callable[[Trial], Finding], unlike: Callable[[Bench, Untouched], str | None]
+) -> Callable[[Trial], Finding]:
+    """Judge prompts, and then items by what comes of them as the first of their process."""
 
+    def judge(trial: Trial) -> Finding:
+        found = look(trial)
+        if found.verdict is Verdict.PASS and (why := unlike(trial.bench, trial.untouched)):
+            return failed(why, found.examples)
+        return found
 
-def _encoded_again(trial: Trial) -> Finding:
-    """Judge items that are encoded again, and one right after its mirror image."""
-    found = _look("MM-27")(trial)
-    if found.verdict is Verdict.PASS:
-        why = embeddings.unlike_the_first(trial.bench, trial.untouched)
-        return failed(why, found.examples) if why else found
-    return found
+    return judge
 
 
 _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
@@ -136,8 +132,8 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-18": placeholders.empty,
     **{rule: _also_alone(rule) for rule in ("MM-20", "MM-21", "MM-22", "MM-23", "MM-24")},
     **{rule: _among(rule) for rule in ("MM-25", "MM-26")},
-    "MM-27": _encoded_again,
-    "MM-36": _in_a_row,
+    "MM-27": _and_as_the_first(_look("MM-27"), embeddings.unlike_the_first),
+    "MM-36": _and_as_the_first(_also_alone("MM-36"), processing.unlike_the_first),
     "MM-37": hashing.told_apart,
     "MM-40": hashing.distinct,
     "MM-38": hashing.by_options,

@@ -69,10 +69,8 @@ def _named_alike(bench: Bench, modality: str) -> str | None:
 
 def _named(bench: Bench, prompt: Prompt, names: Mapping[str, Sequence[str]]) -> Answer:
     """Process a prompt whose client gives its items ids."""
-    tokens, options = bench.tokens(prompt), bench.stock.chosen(prompt.options)
-    return answer(
-        lambda: bench.host.process(bench.processor(), tokens, prompt.data(), options, names=names)
-    )
+    options = bench.stock.chosen(prompt.options)
+    return bench.handed_over(bench.tokens(prompt), prompt.data(), options, names=names)
 
 
 def _same(left: Processed, right: Processed, modality: str) -> bool:

@@ -13,7 +13,7 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.processor.answers import ALLOW, Answer, answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.prompts import alone, crowded
 from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
@@ -180,7 +180,7 @@ def _exceeded(trial: Trial, *, late: bool) -> Finding:
     count = 0
     for modality, items in bench.stock.items.items():
         limit = bench.limits[modality]
-        prompt = Prompt((2, *(items[n % len(items)] for n in range(limit + 1)), 1))
+        prompt = crowded(items, limit + 1)
         found, worked = _watched(bench, bench.tokens(prompt), prompt.data())
         count += 1
         what = f"{limit + 1} items of {modality}, of which {limit} are allowed,"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.findings import Finding, failed, passed
+from conformance.multimodal.processor.embeddings import miscounted
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.trial import Trial
 
@@ -38,7 +39,7 @@ def harmless(trial: Trial) -> Finding:
         if not found.good:
             return failed(f"{what} encoding it {found.describe()}", count, case={"shown": prompt})
         (rows,), (wanted,) = found.value, bench.counts(prompt)
-        if len(rows) < wanted and len(rows) != 1:
+        if miscounted(len(rows), wanted) == "MM-21":
             return failed(
                 f"{what} has {wanted} placeholders and {len(rows)} rows",
                 count,

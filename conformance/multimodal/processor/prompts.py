@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import attrs
@@ -63,6 +64,11 @@ def alone(item: Item, options: int = 0) -> Prompt:
 def side_by_side(items: Sequence[Item]) -> Prompt:
     """Return a prompt with items, a token of text before each."""
     return Prompt(tuple(part for item in items for part in (1, item)))
+
+
+def crowded(items: Sequence[Item], count: int) -> Prompt:
+    """Return a prompt with so many items, again from the first where there are fewer."""
+    return Prompt((2, *islice(cycle(items), count), 1))
 
 
 @attrs.frozen

@@ -260,11 +260,9 @@ class Trial(ProcessorTrial):
         if death or not got.status:
             bench = self.bench
             rows = bench.encode(prompt) if prompt.items else None
-            processed = bench.processed(prompt)
-            if rows is not None and rows.good and processed.good:
-                ranges = [processed.value.ranges[name][at] for name, at in prompt.places()]
-                counts = [(len(r), one.count) for r, one in zip(rows.value, ranges, strict=True)]
-                found = live.miscounted(counts)
+            if rows is not None and rows.good:
+                counts = list(zip(map(len, rows.value), bench.counts(prompt), strict=True))
+                found = live.first_miscounted(counts)
                 if found is not None and found[0] == live.MISSING:
                     self.ledger.fail(
                         live.MISSING,
