@@ -17,6 +17,7 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import running
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
+from conformance.multimodal.processor.checkpoint import has_weights
 from conformance.multimodal.processor.processed import Range, by_place, mask_of, ranges_of
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.search import Trouble
@@ -60,7 +61,7 @@ def _serves(bench: Bench) -> Finding:
     loaded = answer(lambda: running.load(bench.host))
     if loaded.good:
         return Finding(Verdict.PASS, 1, 1)
-    if running.weights(bench.host):
+    if has_weights(bench.host.folder):
         return failed(f"loading the checkpoint {loaded.describe()}")
     why = "with no weights to load; give a [multimodal] model that has a checkpoint with some"
     return Finding(Verdict.NOT_VERIFIED, message=f"load_weights {loaded.describe()}, {why}")

@@ -121,11 +121,6 @@ class ProcessorTrial(LiveTrial):
         return self._opened and self.bench.host.config.model_config.runner_type == "pooling"
 
     @property
-    def weights(self) -> bool:
-        """Whether the checkpoint has weights; one for processors alone need not."""
-        return any(Path(self.checkpoint).glob("*.safetensors"))
-
-    @property
     def architectures(self) -> list[str]:
         """What the checkpoint calls the class."""
         return list(self._config.get("architectures") or [self.opening.cls.__name__])

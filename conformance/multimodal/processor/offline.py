@@ -66,7 +66,7 @@ class Trial(ProcessorTrial):
                 self.checkpoint,
                 limits=self.bench.limits,
                 max_model_len=self.max_model_len,
-                weights=self.weights,
+                weights=checkpoint.has_weights(self.checkpoint),
                 device=self.device,
                 chunked=self.bench.host.config.model_config.is_chunked_prefill_supported,
                 arguments=self.bench.engine,

@@ -98,7 +98,7 @@ class Trial(ProcessorTrial):
                 *(WHOLE if getattr(self.opening.cls, "is_pooling_model", False) else CHUNKED),
                 f"--max-model-len={self.max_model_len}",
                 f"--limit-mm-per-prompt={json.dumps(limits)}",
-                *(() if self.weights else ("--load-format=dummy",)),
+                *(() if checkpoint.has_weights(self.checkpoint) else ("--load-format=dummy",)),
                 *(("--trust-request-mm-kwargs",) if _distrusts() else ()),
                 *deployment.options(deployment.arguments(section, self.opening.origin)),
                 *arguments,
