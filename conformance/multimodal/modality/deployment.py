@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import attrs
@@ -244,17 +245,14 @@ def register():
 
 def install(
     *,
-    module: str,
-    names: Sequence[str],
+    name: str,
     section: Mapping[str, Any] | None,
     origin: str | None,
     folders: Sequence[str],
     seed: int,
 ) -> None:
     """Register a plugin with this process's vLLM, as :func:`entry_module` has it."""
-    cls: Any = import_module(module)
-    for name in names:
-        cls = getattr(cls, name)
+    cls = resolve_name(name)
     if section is None:
         section = profiles.load(str(origin), Path.cwd()).section("multimodal")
     known = [Path(folder) for folder in folders]

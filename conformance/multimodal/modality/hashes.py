@@ -19,12 +19,10 @@ from conformance.watching.comparison import shortened
 
 #: Parses what it is sent and prints the hash; nothing of the harness is needed for that.
 _PROGRAM = """\
-import importlib, pickle, sys
-path, module, name, data = pickle.load(sys.stdin.buffer)
+import pickle, pkgutil, sys
+path, name, data = pickle.load(sys.stdin.buffer)
 sys.path[:0] = path
-cls = importlib.import_module(module)
-for part in name.split("."):
-    cls = getattr(cls, part)
+cls = pkgutil.resolve_name(name)
 from reference_plugins.modality.completion import completed
 sys.stdout.write("hash:" + str(completed(cls()).parse_input(data).content_hash))
 """
@@ -57,7 +55,8 @@ def _elsewhere(bench: Bench, sample: Sample) -> str | None:
     """Return the hash of an item in a process with other hashes of texts; None where it fails."""
     cls = bench.cls
     try:
-        sent = pickle.dumps((sys.path, cls.__module__, cls.__qualname__, sample.data(bench.form)))
+        name = f"{cls.__module__}:{cls.__qualname__}"
+        sent = pickle.dumps((sys.path, name, sample.data(bench.form)))
     except Exception:  # noqa: BLE001 - objects of a profile need not travel
         return None
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"

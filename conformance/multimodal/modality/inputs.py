@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from conformance.multimodal.modality.neighbours import near, unbounded
 from conformance.multimodal.modality.served import Served, finished, parsed, run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
+from conformance.multimodal.unchanged import unchanged
 from conformance.search import ITEMS, smallest
 from conformance.verdict import Cause, Verdict
 from conformance.watching.raised import said
@@ -236,31 +236,16 @@ def own_data(trial: Trial) -> Finding:
     for sample in bench.good:
         data, was = sample.data(bench.form), sample.data(bench.form)
         run_through(plugin, data, config)
-        if not _equal(data, was):
+        if not unchanged(data, was):
             return failed(f"{sample} was changed in place")
     for sample in bench.good:
         if sample.mime:
             for form in ("mapping with a data URL", "mapping with base64", "bytearray"):
                 data, was = sample.data(form), sample.data(form)
                 run_through(plugin, data, config)
-                if not _equal(data, was):
+                if not unchanged(data, was):
                     return failed(f"{sample} as {form} was changed in place")
     return passed(len(bench.good), len(bench.good))
-
-
-def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - what clients send
-    if type(one) is not type(other):
-        return False
-    if hasattr(one, "tobytes") and hasattr(one, "size"):  # arrays and pictures
-        return bool(one.tobytes() == other.tobytes()) and one.size == other.size
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    try:
-        return bool(one == other)
-    except Exception:  # noqa: BLE001 - objects of a profile may not like to be compared
-        return True
 
 
 @checks("MM-60", after=("MM-68", "MM-70"))

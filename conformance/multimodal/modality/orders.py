@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import attrs
@@ -70,9 +71,7 @@ def _anew(cls: type[Any]) -> type[Any] | None:
     try:
         with without_byte_code():
             spec.loader.exec_module(fresh)
-        found: Any = fresh
-        for part in cls.__qualname__.split("."):
-            found = getattr(found, part)
+        found: Any = reduce(getattr, cls.__qualname__.split("."), fresh)
     except Exception:  # noqa: BLE001 - it may register what can be registered once
         return None
     return found if isinstance(found, type) else None

@@ -48,7 +48,7 @@ JUDGES: Mapping[str, tuple[Judge, Shape]] = {
     "MM-27": (embeddings.steady, ANY),
     "MM-28": (embeddings.placed, ANY),
     "MM-30": (processing.steady, ANY),
-    "MM-31": (processing.unchanged, ANY),
+    "MM-31": (processing.left_alone, ANY),
     "MM-32": (processing.same_data_alone, SEVERAL),
     "MM-33": (placeholders.same_count, SEVERAL),
     "MM-34": (processing.cached, CACHED),

@@ -58,14 +58,13 @@ _MODULE = "vllm_conformance_multimodal_entry"
 
 #: What makes vLLM know a class.
 _IMPORTED = """\
-from functools import reduce
-from importlib import import_module
+from pkgutil import resolve_name
 
 
 def register():
     from vllm import ModelRegistry
 
-    cls = reduce(getattr, NAMES, import_module(MODULE))
+    cls = resolve_name(NAME)
     for name in ARCHITECTURES:
         ModelRegistry.register_model(name, cls)
 """
@@ -193,7 +192,7 @@ def entry_module(folder: Path, trial: ProcessorTrial) -> str:
     plugin = trial.opening.plugin
     given: dict[str, Any] = {"ARCHITECTURES": trial.architectures}
     if plugin.known_as is None:
-        given |= {"MODULE": plugin.module, "NAMES": plugin.qualname.split(".")}
+        given["NAME"] = plugin.fqcn
         body = _IMPORTED
     else:
         entry = registering_entry(plugin.target)

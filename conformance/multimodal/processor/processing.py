@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 import torch
-from PIL import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
@@ -29,6 +27,7 @@ from conformance.multimodal.processor.sameness import same_data, told_apart
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
+from conformance.multimodal.unchanged import unchanged
 from conformance.verdict import Verdict
 from conformance.watching.comparison import letter
 from conformance.watching.untouched import Ended, Untouched
@@ -182,7 +181,7 @@ def same_data_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
     return None
 
 
-def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
+def left_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
     """What a client hands over is as it was afterwards."""
     processor = bench.processor()
     tokens, data = bench.tokens(prompt), prompt.data()
@@ -198,26 +197,9 @@ def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
     for index, ((name, place), item) in enumerate(zip(prompt.places(), prompt.items, strict=True)):
         if len(data.get(name, ())) != len(kept[name]):
             return Trouble(f"the list of {name} is changed")
-        if not _same_thing(data[name][place], item.make()):
+        if not unchanged(data[name][place], item.make()):
             return Trouble(f"the data of item {letter(index)} are changed", index)
     return None
-
-
-def _same_thing(one: object, other: object) -> bool:
-    """Tell whether two data of items are the same."""
-    if isinstance(one, Image.Image) and isinstance(other, Image.Image):
-        return (one.mode, one.size, one.tobytes()) == (other.mode, other.size, other.tobytes())
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return bool(one.dtype == other.dtype and np.array_equal(one, other))
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return bool(one.dtype == other.dtype and torch.equal(one, other))
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same_thing, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same_thing(one[key], other[key]) for key in one)
-    # Anything else that cannot be compared is not said to have changed.
-    compared = answer(lambda: bool(one == other))
-    return not compared.good or compared.value is True
 
 
 def cached(bench: Bench, prompt: Prompt) -> Trouble | None:

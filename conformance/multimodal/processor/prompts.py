@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any
@@ -44,11 +45,11 @@ class Prompt:
 
     def places(self) -> list[tuple[str, int]]:
         """Return modality and index in it of each item."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         found = []
         for item in self.items:
-            found.append((item.modality, counts.get(item.modality, 0)))
-            counts[item.modality] = found[-1][1] + 1
+            found.append((item.modality, counts[item.modality]))
+            counts[item.modality] += 1
         return found
 
     def data(self) -> dict[str, list[Any]]:
@@ -144,16 +145,11 @@ def strategy(stock: Stock, limits: Mapping[str, int], shape: Shape) -> SearchStr
 def _allowed(parts: Sequence[int | Item], limits: Mapping[str, int]) -> tuple[int | Item, ...]:
     """Return the parts without items that are too many, and without texts that follow texts."""
     found: list[int | Item] = []
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for part in parts:
-        if isinstance(part, int):
-            found.append(part)
-            continue
-        if (
-            counts.get(part.modality, 0) >= limits[part.modality]
-            or sum(counts.values()) >= MOST_ITEMS
-        ):
-            continue
-        counts[part.modality] = counts.get(part.modality, 0) + 1
+        if not isinstance(part, int):
+            if counts[part.modality] >= limits[part.modality] or counts.total() >= MOST_ITEMS:
+                continue
+            counts[part.modality] += 1
         found.append(part)
     return _joined(found)
