@@ -74,8 +74,12 @@ def few(acted: int, examples: int, least: int) -> str:
     return f"the plugin did something in {acted} of {examples} examples, and {least} are needed"
 
 
-def passed(examples: int, acted: int) -> Finding:
-    """Return a pass, or ``not-verified`` where the plugin did nothing in any example."""
+def passed(examples: int, acted: int | None = None) -> Finding:
+    """Return a pass, or ``not-verified`` where the plugin did nothing in any example.
+
+    It acted in all of them if nothing else is said.
+    """
+    acted = examples if acted is None else acted
     if not acted:
         often = f"{examples} examples" if examples > 1 else "the only example"
         why = f"the plugin did nothing in {often}" if examples else "there was no example to judge"
@@ -106,6 +110,11 @@ def unjudged(why: Reason, examples: int = 0, acted: int = 0) -> Finding:
         waits_for=awaited(why),
         cause=caused(why),
     )
+
+
+def inapplicable(why: str, examples: int = 0) -> Finding:
+    """Return ``not-applicable``, and why the rule is about something else."""
+    return Finding(Verdict.NOT_APPLICABLE, examples, message=why)
 
 
 def waiting(owner: str, why: str | None = None) -> Finding:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -21,6 +21,11 @@ def places(data: Any, here: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: A
     elif isinstance(data, list):
         for index, value in enumerate(data[:4]):
             yield from places(value, (*here, index))
+
+
+def subscripts(place: Iterable[str | int]) -> str:
+    """Return a place as Python writes it behind the name of the data."""
+    return "".join(f"[{part!r}]" for part in place)
 
 
 def changed(data: Any, place: Path, value: Any) -> Any:  # noqa: ANN401 - JSON values

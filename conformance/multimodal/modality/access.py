@@ -119,4 +119,4 @@ def private(trial: Trial) -> Finding:
             bench.serve(plugin, given("a URL", url))
             if server.visits:
                 return failed("an ftp:// URL made the plugin connect to this machine", count)
-    return passed(count, count)
+    return passed(count)

@@ -121,7 +121,7 @@ def changed_in_one_place(samples: Sequence[Sample]) -> Iterator[Sample]:
         if not isinstance(data, list | dict) or not _as_json(data):
             continue
         for place, value in places.places(data):
-            where = "".join(f"[{part!r}]" for part in place)
+            where = places.subscripts(place)
             for other in oddities.instead_of(value):
                 if other is not oddities.DEEP_LIST and other is not oddities.DEEP_OBJECT:
                     name = f"{sample} with {shortened(other)} at data{where}"

@@ -37,7 +37,7 @@ def made(trial: Trial) -> Finding:
         if not found.good and not _names(plugin):
             assert found.error is not None
             return failed(f"registering the plugin raised {said(found.error)}")
-    return passed(2, 2)
+    return passed(2)
 
 
 def _incomplete(plugin: object) -> str | None:
@@ -71,7 +71,7 @@ def named(trial: Trial) -> Finding:
         served += 1
         if (after := _read(plugin)) != before:
             return failed(f"after {sample} the plugin said {after} of itself, before it {before}")
-    return passed(served + 2, served + 2)
+    return passed(served + 2)
 
 
 def _names(plugin: object) -> str | None:

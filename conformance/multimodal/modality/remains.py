@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.modality import hostile, media
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.served import run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
-from conformance.verdict import Verdict
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import LONGEST, Spent, growing, open_files, size_of, threads
 
@@ -56,7 +55,7 @@ def closed(trial: Trial) -> Finding:
     ):
         if now - was > OWN:
             return failed(f"after {ROUND} items more there are {now - was} {what} more", ROUND)
-    return passed(ROUND, ROUND)
+    return passed(ROUND)
 
 
 @checks("MM-76")
@@ -67,9 +66,7 @@ def forgotten(trial: Trial) -> Finding:
     config = bench.config(bench.models[0])
     make = _small(bench, plugin, config)
     if make is None:
-        return Finding(
-            Verdict.NOT_APPLICABLE, message="nothing is known of which there are thousands"
-        )
+        return inapplicable("nothing is known of which there are thousands")
     count, spent = 0, Spent()
     for each in (FIRST, MEASURED):
         sizes: list[int] = []
@@ -84,9 +81,9 @@ def forgotten(trial: Trial) -> Finding:
             sizes.append(size_of(plugin))
         if len(sizes) < MEASUREMENTS:
             why = f"{each * MEASUREMENTS} items did not fit into the time there is"
-            return Finding(Verdict.NOT_VERIFIED, count, message=why)
+            return unjudged(why, count)
         if not growing(sizes, each):
-            return passed(count, count)
+            return passed(count)
     # By how much differs between machines.
     return failed(f"after {count} items the plugin still grows with every item", count)
 

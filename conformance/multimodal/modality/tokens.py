@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.multimodal.modality import shape
 from conformance.multimodal.modality.bench import LENGTH, Bench
 from conformance.multimodal.modality.calls import ask, refused, runtime, whole
@@ -23,7 +23,6 @@ from conformance.multimodal.modality.trial import Trial, table
 from conformance.multimodal.processor.answers import Answer
 from conformance.search import ITEMS as EFFORT
 from conformance.search import smallest
-from conformance.verdict import Verdict
 from conformance.watching.comparison import shortened
 from conformance.watching.raised import said
 
@@ -61,7 +60,7 @@ def numbers(trial: Trial) -> Finding:
                     return failed(
                         f"{name} returned {value} for {sample}, and asked again {found.value}"
                     )
-    return passed(len(bench.good), len(bench.good))
+    return passed(len(bench.good))
 
 
 def _number(value: Any) -> bool:  # noqa: ANN401 - what the plugin returned
@@ -128,8 +127,8 @@ def exact(trial: Trial) -> Finding:
                     f"{each.estimate} (model {model.name})"
                 )
     if not fixed:
-        return Finding(Verdict.NOT_APPLICABLE, message="items take different numbers of tokens")
-    return passed(fixed, fixed)
+        return inapplicable("items take different numbers of tokens")
+    return passed(fixed)
 
 
 def _processor(bench: Bench, plugin: Any, model: Model) -> tuple[Any, int]:  # noqa: ANN401 - vLLM's, and a plugin
@@ -218,12 +217,11 @@ def rows(trial: Trial) -> Finding:
                 case=table(("item", "what", "placeholders", "rows"), rows),
             )
     if not count:
-        return Finding(
-            Verdict.NOT_APPLICABLE,
-            message="no model is known that encodes these arrays; a profile's model may have "
+        return inapplicable(
+            "no model is known that encodes these arrays; a profile's model may have "
             "get_multimodal_embeddings",
         )
-    return passed(count, count)
+    return passed(count)
 
 
 def _unreadable(bench: Bench, model: Model) -> bool:
@@ -266,8 +264,8 @@ def pipeline(trial: Trial) -> Finding:
                 ),
             )
     if not count:
-        return Finding(Verdict.NOT_APPLICABLE, message="a prompt may have no item of this plugin")
-    return passed(count, count)
+        return inapplicable("a prompt may have no item of this plugin")
+    return passed(count)
 
 
 def _out_of_order(

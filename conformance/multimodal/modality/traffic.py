@@ -145,7 +145,7 @@ def _searched(trial: Trial, judge: Any, told: Any, *, mistakes: bool) -> Finding
     if worst:
         finding: Finding = told(*worst)
         return attrs.evolve(finding, examples=count, acted=count)
-    return passed(count, count)
+    return passed(count)
 
 
 def _different(
@@ -186,7 +186,7 @@ def threads(trial: Trial) -> Finding:
             count,
             case=table(("item", "what", "then"), rows),
         )
-    return passed(count, count)
+    return passed(count)
 
 
 def _on_threads(bench: Bench, model: Model) -> list[tuple[Sample, Served]]:
@@ -271,4 +271,4 @@ def own_arrays(trial: Trial) -> Finding:
         for sample, features, was in returned:
             if what := shape.arrays(features, was):
                 return failed(f"the arrays of {sample} were changed by later items: {what}")
-    return passed(len(bench.good), len(bench.good))
+    return passed(len(bench.good))

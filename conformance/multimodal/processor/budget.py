@@ -47,7 +47,7 @@ def dummies(trial: Trial) -> Finding:
         if have != counts:
             got = ", ".join(f"{number} {name}" for name, number in have.items()) or "nothing"
             return failed(f"asked for {told}, get_dummy_mm_inputs gives {got}", count)
-    return passed(count, count)
+    return passed(count)
 
 
 def most(bench: Bench) -> Answer:
@@ -86,7 +86,7 @@ def never_exceeded(trial: Trial) -> Finding:
                 f"for {reserved} in an item",
                 count,
             )
-    return passed(count, count)
+    return passed(count)
 
 
 def _beyond(trial: Trial, estimates: Mapping[str, int]) -> Iterator[Prompt]:
@@ -126,7 +126,7 @@ def agrees(trial: Trial) -> Finding:
                 f"has {dummy}",
                 count,
             )
-    return passed(count, count)
+    return passed(count)
 
 
 def encoded(trial: Trial) -> Finding:
@@ -148,4 +148,4 @@ def encoded(trial: Trial) -> Finding:
                 "rows",
                 count,
             )
-    return passed(count, count)
+    return passed(count)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from conformance.checking import Check
-from conformance.findings import Finding, failed
+from conformance.findings import Finding, failed, inapplicable, unjudged
 from conformance.multimodal.processor import (
     budget,
     embeddings,
@@ -96,7 +96,7 @@ def _unsaid(trial: Trial) -> Finding | None:
     """Return that nobody says how many placeholders an item has, if so."""
     if trial.bench.expected is not None:
         return None
-    return Finding(Verdict.NOT_APPLICABLE, message="the profile has no `expected`")
+    return inapplicable("the profile has no `expected`")
 
 
 def _means(trial: Trial) -> Finding:
@@ -105,7 +105,7 @@ def _means(trial: Trial) -> Finding:
         # In plain forms alone: a function of a few lines knows no others.
         return _also(trial, "MM-81", [*map(alone, trial.extreme()), *trial.at_steps()])
     except OracleFailed as error:
-        return Finding(Verdict.NOT_VERIFIED, message=str(error))
+        return unjudged(str(error))
 
 
 def _and_as_the_first(

@@ -13,7 +13,7 @@ import attrs
 import torch
 from PIL import Image
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.multimodal.processor import running
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
@@ -46,8 +46,7 @@ def interface(trial: Trial) -> Finding:
     made = answer(bench.host.model)
     if made.error is not None:
         if out := way_out(made.error, cls.__module__, inspect.getsourcefile(cls)):
-            why = f"making the model {made.describe()}: {out}"
-            return Finding(Verdict.NOT_VERIFIED, message=why)
+            return unjudged(f"making the model {made.describe()}: {out}")
         return failed(f"making the model {made.describe()}")
     return _serves(bench)
 
@@ -64,7 +63,7 @@ def _serves(bench: Bench) -> Finding:
     if has_weights(bench.host.folder):
         return failed(f"loading the checkpoint {loaded.describe()}")
     why = "with no weights to load; give a [multimodal] model that has a checkpoint with some"
-    return Finding(Verdict.NOT_VERIFIED, message=f"load_weights {loaded.describe()}, {why}")
+    return unjudged(f"load_weights {loaded.describe()}, {why}")
 
 
 def _rows(bench: Bench, prompt: Prompt) -> list[torch.Tensor] | None:
@@ -261,7 +260,7 @@ def among_prompts(bench: Bench, *, swapped: bool) -> Finding:
                 if not swapped and other is None:
                     what = f"{beside} the rows of {name} are not those that it gets alone"
                     return failed(what, count)
-    return passed(count, count)
+    return passed(count)
 
 
 def steady(bench: Bench, prompt: Prompt) -> Trouble | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.processed import Processed
@@ -45,7 +45,7 @@ def distinct(trial: Trial) -> Finding:
                 )
         if found := _named_alike(bench, modality):
             return failed(found, count)
-    return passed(count, count)
+    return passed(count)
 
 
 #: The ids that clients give items: they differ in one letter, at the end, in front, or by its case.
@@ -160,7 +160,7 @@ def told_apart(trial: Trial) -> Finding:
                     "and become the same, and have different hashes",
                     count,
                 )
-    return passed(count, count)
+    return passed(count)
 
 
 def _own(bench: Bench, item: Item) -> Answer:
@@ -173,8 +173,7 @@ def by_options(trial: Trial) -> Finding:
     bench = trial.bench
     options = bench.stock.options
     if len(options) == 1:
-        why = "no mm_processor_kwargs are known: give some in [multimodal] options"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
+        return inapplicable("no mm_processor_kwargs are known: give some in [multimodal] options")
     count = acted = 0
     for item in bench.stock.everything:
         made = [
@@ -197,7 +196,7 @@ def by_options(trial: Trial) -> Finding:
             return failed(found, count)
     if not acted:
         why = "the mm_processor_kwargs in [multimodal] options change nothing"
-        return Finding(Verdict.NOT_APPLICABLE, count, message=why)
+        return inapplicable(why, count)
     return passed(count, acted)
 
 

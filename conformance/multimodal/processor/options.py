@@ -45,7 +45,7 @@ def harmless(trial: Trial) -> Finding:
                 count,
                 case={"shown": prompt},
             )
-    return passed(count, count)
+    return passed(count)
 
 
 def refused(trial: Trial) -> Finding:
@@ -65,4 +65,4 @@ def refused(trial: Trial) -> Finding:
         if not found.good and not found.of_client:
             said = f"{found.describe()}, and vLLM calls that the server's error"
             return failed(f"{what} {said}", count, case={"shown": prompt})
-    return passed(count, count)
+    return passed(count)

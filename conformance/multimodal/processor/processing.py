@@ -14,7 +14,7 @@ import torch
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.forms import RATE
@@ -28,7 +28,6 @@ from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
 from conformance.multimodal.unchanged import unchanged
-from conformance.verdict import Verdict
 from conformance.watching.comparison import letter
 from conformance.watching.untouched import Ended, Untouched
 
@@ -351,8 +350,7 @@ def at_any_rate(trial: Trial) -> Finding:
                     case={"shown": other},
                 )
     if not count and lacking:
-        return Finding(Verdict.NOT_VERIFIED, message=lacking)
+        return unjudged(lacking)
     if not count:
-        why = "it takes no sounds that come with their rates"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
-    return passed(count, count)
+        return inapplicable("it takes no sounds that come with their rates")
+    return passed(count)

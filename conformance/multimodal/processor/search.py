@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import attrs
 
-from conformance.findings import Finding, failed, passed, unjudged
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, smaller, strategy, unlike
 from conformance.search import PROMPTS, smallest
 from conformance.settings import Budget
-from conformance.verdict import Cause, Verdict
+from conformance.verdict import Cause
 
 #: Seconds for making a prompt small that breaks a rule.
 SHRINKING = 15.0
@@ -50,8 +50,7 @@ def search(
         shape.least > 1
         and sum(bench.limits.get(name, 0) for name in bench.stock.items) < shape.least
     ):
-        why = "the processor takes one item in a prompt, and no more"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
+        return inapplicable("the processor takes one item in a prompt, and no more")
 
     acted = 0
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import attrs
 
 from conformance.checking import Simulation
-from conformance.findings import Finding, waiting
+from conformance.findings import Finding, inapplicable, waiting
 from conformance.multimodal.processor import cases
 from conformance.multimodal.processor.answers import CannotBuild
 from conformance.multimodal.processor.bench import Bench
@@ -134,10 +134,10 @@ class Trial(Simulation):
     def _decide(self, rule: str) -> Finding:
         if rule in _WITH_TEXT and self.bench.host.encoder_decoder:
             why = "items of an encoder-decoder model are not in the prompt with the text"
-            return Finding(Verdict.NOT_APPLICABLE, message=why)
+            return inapplicable(why)
         if rule in _WITH_PLACES and raw_alone(self.bench.host):
             why = "the model runs on raw items: it has no embeddings, and no places for them"
-            return Finding(Verdict.NOT_APPLICABLE, message=why)
+            return inapplicable(why)
         for other in self.checks[rule].after:
             found = self.find(other)
             if found.verdict is Verdict.FAIL:
