@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import attrs
+from socketserver import BaseRequestHandler, TCPServer
+from typing import Any
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
@@ -36,41 +35,32 @@ HOSTS = (
 _FORMS = (("", lambda url: url), (" in a mapping", lambda url: {"url": url}))
 
 
-@attrs.define
-class _Server:
-    """A service of this machine that is nobody's business."""
+class _Server(TCPServer):
+    """A service of this machine that is nobody's business: whatever is asked, it serves a file."""
 
-    port: int
-    visits: int = 0
+    def __init__(self, content: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), BaseRequestHandler)
+        self.visits = 0
+        self._answer = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content) + content
+
+    def finish_request(self, request: Any, _address: object) -> None:  # noqa: ANN401 - a socket
+        self.visits += 1
+        with suppress(OSError):
+            request.settimeout(1)
+            request.recv(65_536)
+            request.sendall(self._answer)
 
 
 @contextmanager
 def _serving(content: bytes) -> Iterator[_Server]:
-    """Serve a file on this machine, whatever is asked for."""
-    answer = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content) + content
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = _Server(listener.getsockname()[1])
-        listener.settimeout(0.2)
-        over = threading.Event()
-
-        def serve() -> None:
-            while not over.is_set():
-                try:
-                    connection, _ = listener.accept()
-                except TimeoutError:
-                    continue
-                server.visits += 1
-                with connection, suppress(OSError):
-                    connection.settimeout(1)
-                    connection.recv(65_536)
-                    connection.sendall(answer)
-
-        thread = threading.Thread(target=serve, daemon=True)
+    """Serve a file on this machine within the block."""
+    with _Server(content) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         try:
             yield server
         finally:
-            over.set()
+            server.shutdown()
             thread.join()
 
 
@@ -104,10 +94,11 @@ def private(trial: Trial) -> Finding:
                         f"{name}{how} was read, which names a file of this machine", count
                     )
         with _serving(content) as server:
+            port = server.server_address[1]
             for host in HOSTS:
                 for how, form in _FORMS:
                     count += 1
-                    url = f"http://{host}:{server.port}/private{suffix}"
+                    url = f"http://{host}:{port}/private{suffix}"
                     bench.serve(plugin, given("a URL", form(url)))
                     if server.visits:
                         return failed(
@@ -115,7 +106,7 @@ def private(trial: Trial) -> Finding:
                             count,
                         )
             count += 1
-            url = f"ftp://127.0.0.1:{server.port}/private{suffix}"
+            url = f"ftp://127.0.0.1:{port}/private{suffix}"
             bench.serve(plugin, given("a URL", url))
             if server.visits:
                 return failed("an ftp:// URL made the plugin connect to this machine", count)

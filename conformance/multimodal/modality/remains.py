@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from conformance.checking import checks
 from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.modality import hostile, media
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.served import run_through
-from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.stock import Sample, file, given
 from conformance.multimodal.modality.trial import Trial
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import LONGEST, Spent, growing, open_files, size_of, threads
@@ -96,22 +98,21 @@ def _told(sizes: list[int], each: int, spent: Spent) -> bool:
 def _small(bench: Bench, plugin: object, config: object) -> Callable[[int], Sample] | None:
     """Return a function that makes small items, no two alike, of a kind that the plugin takes."""
 
-    def png(number: int) -> bytes:
-        pixels = media.pixels(16, 16)
-        pixels[0, 0] = number >> 16, number >> 8 & 255, number & 255
-        from PIL import Image
+    def pixels(number: int) -> Any:  # noqa: ANN401 - an array
+        frame = media.pixels(16, 16)
+        frame[0, 0] = number >> 16, number >> 8 & 255, number & 255
+        return frame
 
-        return media.encoded(Image.fromarray(pixels), "PNG", compress_level=1)
+    def png(number: int) -> bytes:
+        return media.encoded(Image.fromarray(pixels(number)), "PNG", compress_level=1)
 
     def wav(number: int) -> bytes:
         waveform = media.tone(400)
         waveform[0] = number
         return media.wav(waveform)
 
-    def pixels(number: int) -> Any:  # noqa: ANN401 - an array
-        frame = media.pixels(16, 16)
-        frame[0, 0] = number >> 16, number >> 8 & 255, number & 255
-        return frame
+    def waveform(number: int) -> Any:  # noqa: ANN401 - an array
+        return media.floats(media.tone(400)) + number / 1e5
 
     def cloud(number: int) -> Any:  # noqa: ANN401 - an array
         points = media.points(12)
@@ -120,19 +121,17 @@ def _small(bench: Bench, plugin: object, config: object) -> Callable[[int], Samp
 
     made: dict[str, tuple[Callable[[int], Sample], ...]] = {
         "image": (
-            lambda n: Sample("PNG", lambda: png(n), "PNG", "image/png"),
-            lambda n: Sample("pixels", lambda: pixels(n)),
+            lambda n: file("image", "PNG", "PNG", lambda: png(n)),
+            lambda n: given("pixels", pixels(n)),
         ),
         "audio": (
-            lambda n: Sample("WAV", lambda: wav(n), "WAV", "audio/wav"),
-            lambda n: Sample(
-                "waveform", lambda: (media.floats(media.tone(400)) + n / 1e5, media.RATE)
-            ),
+            lambda n: file("audio", "WAV", "WAV", lambda: wav(n)),
+            lambda n: given("waveform", (waveform(n), media.RATE)),
         ),
-        "video": (lambda n: Sample("frames", lambda: pixels(n)[None]),),
+        "video": (lambda n: given("frames", pixels(n)[None]),),
         "point_cloud": (
-            lambda n: Sample("PLY", lambda: media.ply(cloud(n)), "PLY", "application/octet-stream"),
-            lambda n: Sample("points", lambda: cloud(n)),
+            lambda n: file("point_cloud", "PLY", "PLY", lambda: media.ply(cloud(n))),
+            lambda n: given("points", cloud(n)),
         ),
     }
     for make in made.get(bench.modality, ()):

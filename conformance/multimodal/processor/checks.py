@@ -22,8 +22,8 @@ from conformance.multimodal.processor import (
 )
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, Prompt, Shape, alone
-from conformance.multimodal.processor.search import Broken
-from conformance.multimodal.processor.trial import Judge, Trial
+from conformance.multimodal.processor.search import Broken, Judge
+from conformance.multimodal.processor.trial import Trial
 from conformance.plugin.expectation import OracleFailed
 from conformance.settings import Budget
 from conformance.verdict import Verdict

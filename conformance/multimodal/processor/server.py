@@ -16,6 +16,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -126,7 +127,8 @@ class Trial(ProcessorTrial):
             encoder = Client(self._encoder.url, self._encoder.model_name, output=1)
             client = attrs.evolve(client, encoder=encoder)
         self._alone(client, prompts)
-        for judge in (self._refusals, self._together, self._afterwards, self._encoded_here):
+        again = partial(self._ask_again, when="asked again")  # from the caches, after all of this
+        for judge in (self._refusals, self._together, again, self._encoded_here):
             if self.ledger.over:
                 return
             judge(client)
@@ -325,10 +327,6 @@ class Trial(ProcessorTrial):
         together = asyncio.run(clients.crowd(client, asked))
         self._compare(client, together, live.INDEPENDENT, f"among {len(asked)} requests at once")
 
-    def _afterwards(self, client: Client) -> None:
-        """After all of this, each prompt is answered as the first time, from the caches."""
-        self._ask_again(client, "asked again")
-
     def _encoded_here(self, client: Client) -> None:
         """What another server encoded was answered as what the one that answers encodes."""
         if (encoding := self.opening.settings.encoding) is None:
@@ -337,9 +335,11 @@ class Trial(ProcessorTrial):
         with access.rest(self.server.url, FORGETS) as rest:
             for path in ("reset_mm_cache", "reset_encoder_cache"):
                 rest.post(f"{self.server.url}/{path}").raise_for_status()
-        self._ask_again(attrs.evolve(client, encoder=None), "encoded by the server that answers,")
+        alone = attrs.evolve(client, encoder=None)
+        self._ask_again(alone, when="encoded by the server that answers,")
 
-    def _ask_again(self, client: Client, when: str) -> None:
+    def _ask_again(self, client: Client, *, when: str) -> None:
+        """Each prompt is answered as the first time."""
         again = [
             clients.ask(client, content, self._options(prompt))
             for prompt, (content, _) in self._asked.items()

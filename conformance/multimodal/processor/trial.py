@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -18,14 +18,12 @@ from conformance.multimodal.processor.checkpoint import remove
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, alone
 from conformance.multimodal.processor.running import raw_alone
-from conformance.multimodal.processor.search import Trouble, search
+from conformance.multimodal.processor.search import Judge, search
 from conformance.multimodal.processor.stock import Item
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching.interruption import PluginHung
 from conformance.watching.untouched import Untouched
-
-Judge = Callable[[Bench, Prompt], Trouble | None]
 
 LOADS, SURVIVES, SERVED, MODEL = "MM-01", "MM-09", "MM-11", "MM-02"
 
