@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -218,13 +217,13 @@ class Bench:
         self,
         tokens: list[int],
         data: Mapping[str, Any],
-        options: Mapping[str, Any] = MappingProxyType({}),
+        options: Mapping[str, Any] | None = None,
         *,
         names: Mapping[str, Sequence[str]] | None = None,
     ) -> Answer:
         """Return what a new processor makes of tokens, and of items that may have ids."""
         return answer(
-            lambda: self.host.process(self.processor(), tokens, data, options, names=names)
+            lambda: self.host.process(self.processor(), tokens, data, options or {}, names=names)
         )
 
     def process(
