@@ -277,13 +277,13 @@ class Bench:
         chosen = []
         indifferent = False
         for model in models.usual(self.modality):
-            config, read = _recorded(self.deployed(model))
+            config, recipes = _recorded(self.deployed(model))
             for sample in taken:
                 served = run_through(self.make(), sample.data(self.form), config)
                 if served.good:
                     # What wants nothing of the recipe cannot be held against its encoder.
-                    indifferent |= not read
-                    chosen += [model] if read else []
+                    indifferent |= not recipes.read
+                    chosen += [model] if recipes.read else []
                     break
                 raised = raised or served.trouble()
         if indifferent:
@@ -337,24 +337,23 @@ def opened(opening: Opening) -> Bench:
 class _Recorded(dict[str, Any]):
     """Recipes by modality that remember being read."""
 
-    read: list[str]
+    read = False
 
     def __getitem__(self, modality: str) -> Any:  # noqa: ANN401 - a recipe
-        self.read.append(modality)
+        self.read = True
         return super().__getitem__(modality)
 
     def get(self, modality: str, default: object = None) -> Any:  # noqa: ANN401 - a recipe
-        self.read.append(modality)
+        self.read = True
         return super().get(modality, default)
 
 
-def _recorded(config: Any) -> tuple[Any, list[str]]:  # noqa: ANN401 - a ModelConfig
-    """Return a configuration with what is read of its recipes."""
+def _recorded(config: Any) -> tuple[Any, _Recorded]:  # noqa: ANN401 - a ModelConfig
+    """Return a configuration with recipes that remember being read, and these."""
     recipes = _Recorded(config.multimodal.recipes)
-    recipes.read = []
     multimodal = copy.copy(config.multimodal)
     object.__setattr__(multimodal, "recipes", recipes)  # it is frozen, and this copy is nobody's
-    return attrs.evolve(config, multimodal=multimodal), recipes.read
+    return attrs.evolve(config, multimodal=multimodal), recipes
 
 
 def _unknown(modality: str, offered: Sequence[Sample], declined: Mapping[str, Served]) -> str:

@@ -13,7 +13,7 @@ from PIL import Image
 from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.processed import Processed
+from conformance.multimodal.processor.processed import Processed, of_item
 from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.sameness import same_data
 from conformance.multimodal.processor.search import Trouble
@@ -220,9 +220,3 @@ def _named_in_spite(bench: Bench, item: Item, made: Sequence[tuple[int, Processe
 
 def _told(options: Any) -> str:  # noqa: ANN401 - a mapping
     return repr(dict(options)) if options else "no options"
-
-
-def of_item(item: Any) -> dict[str, Any]:  # noqa: ANN401 - `MultiModalKwargsItem`
-    """Return the plain data of an item."""
-    found: dict[str, Any] = item.get_data()
-    return found

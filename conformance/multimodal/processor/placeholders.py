@@ -12,12 +12,12 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import forms
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.hashing import of_item
 from conformance.multimodal.processor.processed import (
     Processed,
     Range,
     by_place,
     mask_of,
+    of_item,
     ranges_of,
 )
 from conformance.multimodal.processor.prompts import Prompt, alone

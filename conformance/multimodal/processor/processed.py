@@ -65,6 +65,12 @@ def read(result: Any) -> Processed:  # noqa: ANN401 - vLLM's typed dictionary
     )
 
 
+def of_item(item: Any) -> dict[str, Any]:  # noqa: ANN401 - `MultiModalKwargsItem`
+    """Return the plain data of an item."""
+    found: dict[str, Any] = item.get_data()
+    return found
+
+
 def ranges_of(prompt: Prompt, processed: Processed) -> list[Range]:
     """Return the range of each item in the order of the prompt."""
     return [processed.ranges[name][index] for name, index in prompt.places()]

@@ -18,10 +18,9 @@ from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.forms import RATE
-from conformance.multimodal.processor.hashing import of_item
 from conformance.multimodal.processor.host import size_of
 from conformance.multimodal.processor.placeholders import inserted
-from conformance.multimodal.processor.processed import Processed
+from conformance.multimodal.processor.processed import Processed, of_item
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import same_data, told_apart
 from conformance.multimodal.processor.search import Trouble
@@ -113,8 +112,16 @@ def unlike_the_first(bench: Bench, untouched: Untouched) -> str | None:
     return None
 
 
-def _miscounted(prompt: Prompt, now: Processed, wanted: Processed, when: str) -> Trouble | None:
-    """Say which item has another number of placeholders, if one has."""
+def _placed_otherwise(
+    prompt: Prompt, got: Answer, wanted: Processed, when: str, *, ordered: bool = True
+) -> Trouble | None:
+    """Say in what two results for a prompt differ, apart from hashes and data.
+
+    Unless *ordered*, one item may stand before another in the one and behind it in the other.
+    """
+    if not got.good:
+        return Trouble(f"{when} the prompt {got.describe()}")
+    now: Processed = got.value
     for index, (name, place) in enumerate(prompt.places()):
         one, other = now.ranges[name][place], wanted.ranges[name][place]
         if one.count != other.count:
@@ -125,6 +132,8 @@ def _miscounted(prompt: Prompt, now: Processed, wanted: Processed, when: str) ->
                 str(other.count),
                 str(one.count),
             )
+    if ordered and (now.tokens != wanted.tokens or now.ranges != wanted.ranges):
+        return Trouble(f"{when} the prompt has other tokens or ranges")
     return None
 
 
@@ -137,31 +146,22 @@ def _other_value(index: int, key: str, mine: object, first: object, when: str) -
 
 def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Trouble | None:
     """Say in what two results for a prompt differ, apart from hashes."""
-    if not got.good:
-        return Trouble(f"{when} the prompt {got.describe()}")
-    now: Processed = got.value
-    if trouble := _miscounted(prompt, now, wanted, when):
+    if trouble := _placed_otherwise(prompt, got, wanted, when):
         return trouble
-    if now.tokens != wanted.tokens or now.ranges != wanted.ranges:
-        return Trouble(f"{when} the prompt has other tokens or ranges")
     for index, (name, place) in enumerate(prompt.places()):
-        first = wanted.data[name][place]
-        if key := _differing_key(now.data[name][place], first):
-            return _other_value(index, key, now.data[name][place], first, when)
+        now, first = got.value.data[name][place], wanted.data[name][place]
+        if key := _differing_key(now, first):
+            return _other_value(index, key, now, first, when)
     return None
 
 
 def _differing_key(one: object, other: object) -> str | None:
     """Return a field in which two items differ."""
     left, right = of_item(one), of_item(other)
-    return next(
-        (
-            key
-            for key in {**left, **right}
-            if key not in left or key not in right or not same_data(left[key], right[key])
-        ),
-        None,
-    )
+    for key in {**left, **right}:
+        if key not in left or key not in right or not same_data(left[key], right[key]):
+            return key
+    return None
 
 
 def same_data_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
@@ -304,22 +304,17 @@ def _received(prompt: Prompt, sent: Processed, receiver: Any) -> Processed:  # n
 
 def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool) -> Trouble | None:
     wanted: Processed = bench.processed(prompt).value
-    if not got.good:
-        return Trouble(f"{when} the prompt {got.describe()}")
-    now: Processed = got.value
-    if trouble := _miscounted(prompt, now, wanted, when):
-        return trouble
     # Which of several modalities comes first in the same place, vLLM says otherwise with a cache.
     ordered = not (inserted(bench, prompt) and prompt.modalities[1:])
-    if ordered and (now.tokens != wanted.tokens or now.ranges != wanted.ranges):
-        return Trouble(f"{when} the prompt has other tokens or ranges")
+    if trouble := _placed_otherwise(prompt, got, wanted, when, ordered=ordered):
+        return trouble
     for index, (name, place) in enumerate(prompt.places()):
         by_itself = bench.alone(prompt.items[index], prompt.options).value.data[name][0]
-        if now.data[name][place] is None:
+        now = got.value.data[name][place]
+        if now is None:
             return Trouble(f"{when} the data of item {letter(index)} are missing", index)
-        if whole and (key := _differing_key(now.data[name][place], by_itself)):
-            mine, first = now.data[name][place], wanted.data[name][place]
-            return _other_value(index, key, mine, first, when)
+        if whole and (key := _differing_key(now, by_itself)):
+            return _other_value(index, key, now, wanted.data[name][place], when)
     return None
 
 
