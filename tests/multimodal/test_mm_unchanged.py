@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from conformance.multimodal.modality import hostile
 from conformance.multimodal.unchanged import unchanged
 
 
@@ -52,3 +53,12 @@ def test_a_copy_is_unchanged(data: object) -> None:
 def test_what_was_written_over_is_another(data: object, before: object) -> None:
     """A pixel, a number, a type, a shape or an entry: one other is enough."""
     assert not unchanged(data, before)
+
+
+def test_nonsense_is_new_each_time() -> None:
+    """A plugin that writes into the sound of one request does not change that of the next."""
+    sounds = [each for each in hostile.nonsense("audio") if isinstance(each.make(), tuple)]
+
+    assert sounds
+    for sample in sounds:
+        assert sample.make()[0] is not sample.make()[0]
