@@ -7,6 +7,7 @@ A job that runs no engine: to find out what switches a plugin on, it is played w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -68,7 +69,7 @@ def _workload(plugin: Plugin, settings: Settings, model: str) -> Workload:
 def _asks(stock: Stock) -> Iterator[Ask]:
     """Return requests of both kinds in turn: greedy and with seeds, some late, some aborted."""
     sides = [[c for c in stock.parameters if c[0] == side][:MOST] for side in ("on", "off")]
-    chosen: list[Choice] = [c for row in zip(*_padded(sides), strict=True) for c in row if c]
+    chosen: list[Choice] = [c for row in zip_longest(*sides) for c in row if c]
     number = 0
     for length in LENGTHS:
         for choice in chosen:
@@ -83,11 +84,6 @@ def _asks(stock: Stock) -> Iterator[Ask]:
         prompt = prompt_of(stock, LENGTHS[0], number)
         greedy = stock.greedy(choice)
         yield _ask(stock, choice, prompt, greedy=greedy, aborted=True)
-
-
-def _padded(sides: list[list[Choice]]) -> list[list[Choice | None]]:
-    most = max(map(len, sides))
-    return [[*side, *[None] * (most - len(side))] for side in sides]
 
 
 def _ask(

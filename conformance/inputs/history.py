@@ -233,12 +233,13 @@ def _draw_finish(draw: DrawFn, shape: Shape, live: list[str]) -> tuple[str, ...]
 
 
 def _draw_pause(draw: DrawFn, old: list[str], live: int) -> tuple[str, ...]:
-    if not old:
-        return ()
-    mask = draw(upto(2 ** len(old) - 1))
-    pause = tuple(name for bit, name in enumerate(old) if mask >> bit & 1)
     # A scheduler preempts requests to make room for others: one of them stays.
-    return pause[: live - 1]
+    return _draw_some(draw, old)[: live - 1]
+
+
+def _draw_some(draw: DrawFn, names: Sequence[str]) -> tuple[str, ...]:
+    mask = draw(upto(2 ** len(names) - 1)) if names else 0
+    return tuple(name for bit, name in enumerate(names) if mask >> bit & 1)
 
 
 def _draw_chunk(draw: DrawFn, prefill: Mapping[str, int]) -> dict[str, int]:
@@ -252,9 +253,7 @@ def _draw_chunk(draw: DrawFn, prefill: Mapping[str, int]) -> dict[str, int]:
 
 def _draw_lost(draw: DrawFn, entering: Mapping[str, int]) -> tuple[str, ...]:
     """Draw whose load fails, of those that enter with more tokens than the one to be computed."""
-    able = [name for name, remaining in entering.items() if remaining > 1]
-    mask = draw(upto(2 ** len(able) - 1)) if able else 0
-    return tuple(name for bit, name in enumerate(able) if mask >> bit & 1)
+    return _draw_some(draw, [name for name, remaining in entering.items() if remaining > 1])
 
 
 def _draw_drafts(draw: DrawFn, running: Sequence[str]) -> dict[str, int]:
@@ -297,14 +296,8 @@ def strategy(
 
 def shows(shape: Shape, history: History) -> bool:
     """Tell whether a history has what its shape is there for."""
-    wanted = {
-        "pause": shape.pause,
-        "chunk": shape.chunk,
-        "rest": shape.rest,
-        "draft": shape.draft,
-        "lost": shape.lost,
-    }
-    found = [any(getattr(step, name) for step in history) for name, on in wanted.items() if on]
+    wanted = [each for each in ("pause", "chunk", "rest", "draft", "lost") if getattr(shape, each)]
+    found = [any(getattr(step, each) for step in history) for each in wanted]
     found += [any(_idle(history))] if shape.idle else []
     found += [any(r.greedy for step in history for r in step.join)] if shape.greedy else []
     if not found and shape.finish != "never":
@@ -324,29 +317,22 @@ def to_json(history: History) -> list[dict[str, Any]]:
     """Return a history as JSON values, leaving out what is empty."""
     steps = []
     for step in history:
-        document: dict[str, Any] = {}
-        if step.finish:
-            document["finish"] = list(step.finish)
-        if step.join:
-            document["join"] = [
+        document = {
+            "finish": list(step.finish),
+            "join": [
                 {"name": r.name, "prompt": list(r.prompt), "params": list(r.choice)}
                 | ({"greedy": True} if r.greedy else {})
                 | ({"outputs": list(r.outputs)} if r.outputs else {})
                 for r in step.join
-            ]
-        if step.pause:
-            document["pause"] = list(step.pause)
-        if step.chunk:
-            document["chunk"] = dict(step.chunk)
-        if step.rest:
-            document["rest"] = list(step.rest)
-        if step.draft:
-            document["draft"] = dict(step.draft)
-        if step.lost:
-            document["lost"] = list(step.lost)
-        if step.repeat != 1:
-            document["repeat"] = step.repeat
-        steps.append(document)
+            ],
+            "pause": list(step.pause),
+            "chunk": dict(step.chunk),
+            "rest": list(step.rest),
+            "draft": dict(step.draft),
+            "lost": list(step.lost),
+            "repeat": step.repeat if step.repeat != 1 else None,
+        }
+        steps.append({name: value for name, value in document.items() if value})
     return steps
 
 

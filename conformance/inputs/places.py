@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 Path = tuple[str | int, ...]
@@ -31,18 +33,12 @@ def changed(data: Any, place: Path, value: Any) -> Any:  # noqa: ANN401 - JSON v
     if not place:
         return value
     fresh = copy.deepcopy(data)
-    inner = fresh
-    for part in place[:-1]:
-        inner = inner[part]
-    inner[place[-1]] = value
+    reduce(getitem, place[:-1], fresh)[place[-1]] = value
     return fresh
 
 
 def without(data: Any, place: Path) -> Any:  # noqa: ANN401 - JSON values
     """Return data without the value at a place."""
     fresh = copy.deepcopy(data)
-    inner = fresh
-    for part in place[:-1]:
-        inner = inner[part]
-    del inner[place[-1]]
+    del reduce(getitem, place[:-1], fresh)[place[-1]]
     return fresh

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import attrs
@@ -339,25 +340,20 @@ class Stage:
         return [WORDS + int(str(held)[:6], 16) % 300]
 
 
-_CONFIG: list[VllmConfig] = []
-
-
+@cache
 def configuration() -> VllmConfig:
     """Return the configuration of an engine of the tiny Qwen2-Audio, made once."""
-    if not _CONFIG:
-        inspect_models_here()
-        arguments = EngineArgs(
-            model=str(TINY_QWEN2_AUDIO.folder()),
-            enforce_eager=True,
-            dtype="float32",
-            max_num_seqs=8,
-            max_model_len=1024,
-            max_num_batched_tokens=1024,
-            limit_mm_per_prompt={"audio": 4},
-            async_scheduling=False,
-        )
-        _CONFIG.append(arguments.create_engine_config())
-    return _CONFIG[0]
+    inspect_models_here()
+    return EngineArgs(
+        model=str(TINY_QWEN2_AUDIO.folder()),
+        enforce_eager=True,
+        dtype="float32",
+        max_num_seqs=8,
+        max_model_len=1024,
+        max_num_batched_tokens=1024,
+        limit_mm_per_prompt={"audio": 4},
+        async_scheduling=False,
+    ).create_engine_config()
 
 
 def alone(request: Asked) -> list[int]:

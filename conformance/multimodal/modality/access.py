@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any
-
-import attrs
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import media
-from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.stock import given
 from conformance.multimodal.modality.trial import Trial
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
@@ -38,41 +35,32 @@ HOSTS = (
 _FORMS = (("", lambda url: url), (" in a mapping", lambda url: {"url": url}))
 
 
-@attrs.define
-class _Server:
-    """A service of this machine that is nobody's business."""
+class _Server(TCPServer):
+    """A service of this machine that is nobody's business: whatever is asked, it serves a file."""
 
-    port: int
-    visits: int = 0
+    def __init__(self, content: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), BaseRequestHandler)
+        self.visits = 0
+        self._answer = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content) + content
+
+    def finish_request(self, request: Any, _address: object) -> None:  # noqa: ANN401 - a socket
+        self.visits += 1
+        with suppress(OSError):
+            request.settimeout(1)
+            request.recv(65_536)
+            request.sendall(self._answer)
 
 
 @contextmanager
 def _serving(content: bytes) -> Iterator[_Server]:
-    """Serve a file on this machine, whatever is asked for."""
-    answer = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content) + content
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = _Server(listener.getsockname()[1])
-        listener.settimeout(0.2)
-        over = threading.Event()
-
-        def serve() -> None:
-            while not over.is_set():
-                try:
-                    connection, _ = listener.accept()
-                except TimeoutError:
-                    continue
-                server.visits += 1
-                with connection, suppress(OSError):
-                    connection.settimeout(1)
-                    connection.recv(65_536)
-                    connection.sendall(answer)
-
-        thread = threading.Thread(target=serve, daemon=True)
+    """Serve a file on this machine within the block."""
+    with _Server(content) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         thread.start()
         try:
             yield server
         finally:
-            over.set()
+            server.shutdown()
             thread.join()
 
 
@@ -101,26 +89,25 @@ def private(trial: Trial) -> Finding:
         for name, url in (("a file:// URL", path.as_uri()), ("the path of a file", str(path))):
             for how, form in _FORMS:
                 count += 1
-                if _serve(bench, plugin, form(url)).good:
+                if bench.serve(plugin, given(name, form(url))).good:
                     return failed(
                         f"{name}{how} was read, which names a file of this machine", count
                     )
         with _serving(content) as server:
+            port = server.server_address[1]
             for host in HOSTS:
                 for how, form in _FORMS:
                     count += 1
-                    _serve(bench, plugin, form(f"http://{host}:{server.port}/private{suffix}"))
+                    url = f"http://{host}:{port}/private{suffix}"
+                    bench.serve(plugin, given("a URL", form(url)))
                     if server.visits:
                         return failed(
                             f"a URL{how} of host {host} made the plugin connect to this machine",
                             count,
                         )
             count += 1
-            _serve(bench, plugin, f"ftp://127.0.0.1:{server.port}/private{suffix}")
+            url = f"ftp://127.0.0.1:{port}/private{suffix}"
+            bench.serve(plugin, given("a URL", url))
             if server.visits:
                 return failed("an ftp:// URL made the plugin connect to this machine", count)
-    return passed(count, count)
-
-
-def _serve(bench: Bench, plugin: object, data: object) -> Any:  # noqa: ANN401 - what the plugin returns
-    return bench.serve(plugin, Sample("a URL", lambda: data))
+    return passed(count)

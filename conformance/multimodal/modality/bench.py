@@ -17,7 +17,7 @@ from conformance.multimodal.modality.calls import ask, runtime
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.promises import Promises
-from conformance.multimodal.modality.served import Served, finished, parsed
+from conformance.multimodal.modality.served import Served, parsed, run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.settings import UsageError
 from conformance.suite import Opening
@@ -154,9 +154,7 @@ class Bench:
 
     def serve(self, plugin: object, sample: Sample, model: Model | None = None) -> Served:
         """Take one item the whole way."""
-        config = self.config(model or self.models[0])
-        found = parsed(plugin, sample.data(self.form))
-        return finished(plugin, found.item, config) if found.good else found
+        return run_through(plugin, sample.data(self.form), self.config(model or self.models[0]))
 
     def alone(self, sample: Sample, model: Model | None = None) -> Served:
         """Return what a fresh instance makes of a sample when it is given nothing else."""
@@ -279,15 +277,13 @@ class Bench:
         chosen = []
         indifferent = False
         for model in models.usual(self.modality):
-            config, read = _recorded(self.deployed(model))
+            config, recipes = _recorded(self.deployed(model))
             for sample in taken:
-                plugin = self.make()
-                found = parsed(plugin, sample.data(self.form))
-                served = finished(plugin, found.item, config) if found.good else found
+                served = run_through(self.make(), sample.data(self.form), config)
                 if served.good:
                     # What wants nothing of the recipe cannot be held against its encoder.
-                    indifferent |= not read
-                    chosen += [model] if read else []
+                    indifferent |= not recipes.read
+                    chosen += [model] if recipes.read else []
                     break
                 raised = raised or served.trouble()
         if indifferent:
@@ -313,9 +309,7 @@ class Bench:
         nothing = models.of_recipe(self.modality, None)
         config = Probe(nothing.name, nothing.declare(), LENGTH)
         for sample in taken:
-            plugin = self.make()
-            found = parsed(plugin, sample.data(self.form))
-            if found.good and finished(plugin, found.item, config).good:
+            if run_through(self.make(), sample.data(self.form), config).good:
                 recipe = kinds[0]() if kinds else None
                 return [models.of_recipe(self.modality, recipe)]
         return []
@@ -343,24 +337,23 @@ def opened(opening: Opening) -> Bench:
 class _Recorded(dict[str, Any]):
     """Recipes by modality that remember being read."""
 
-    read: list[str]
+    read = False
 
     def __getitem__(self, modality: str) -> Any:  # noqa: ANN401 - a recipe
-        self.read.append(modality)
+        self.read = True
         return super().__getitem__(modality)
 
     def get(self, modality: str, default: object = None) -> Any:  # noqa: ANN401 - a recipe
-        self.read.append(modality)
+        self.read = True
         return super().get(modality, default)
 
 
-def _recorded(config: Any) -> tuple[Any, list[str]]:  # noqa: ANN401 - a ModelConfig
-    """Return a configuration with what is read of its recipes."""
+def _recorded(config: Any) -> tuple[Any, _Recorded]:  # noqa: ANN401 - a ModelConfig
+    """Return a configuration with recipes that remember being read, and these."""
     recipes = _Recorded(config.multimodal.recipes)
-    recipes.read = []
     multimodal = copy.copy(config.multimodal)
     object.__setattr__(multimodal, "recipes", recipes)  # it is frozen, and this copy is nobody's
-    return attrs.evolve(config, multimodal=multimodal), recipes.read
+    return attrs.evolve(config, multimodal=multimodal), recipes
 
 
 def _unknown(modality: str, offered: Sequence[Sample], declined: Mapping[str, Served]) -> str:

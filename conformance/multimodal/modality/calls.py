@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,16 @@ def answered(what: str, function: Callable[..., Any], *arguments: object) -> Ans
         ) from None
     except Exception as error:  # noqa: BLE001 - which one it is, the rules judge
         return Answer(error=error)
+
+
+def whole(value: Any) -> int | None:  # noqa: ANN401 - what the plugin returned
+    """Return a whole number of any type as an integer; None for anything else, and for truths."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def refused(error: BaseException | None) -> bool:

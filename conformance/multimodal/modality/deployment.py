@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import attrs
@@ -22,7 +23,7 @@ from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import runtime
 from conformance.multimodal.modality.media import FORMS
 from conformance.multimodal.modality.models import Model
-from conformance.multimodal.modality.served import finished, parsed
+from conformance.multimodal.modality.served import run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.plugin import profile as profiles
 
@@ -125,9 +126,7 @@ class Deployment:
     def made(self, sample: Sample) -> Expected:
         """Return what another fresh instance makes of an item."""
         config = self.serving.config(MAX_MODEL_LEN)
-        plugin = self.bench.make()
-        item = parsed(plugin, sample.data(self.bench.form)).item
-        served = finished(plugin, item, config)
+        served = run_through(self.bench.make(), sample.data(self.bench.form), config)
         rows = torch.from_numpy(self.serving.encode(served.features, served.count))
         return Expected(served.count, runtime("model", "bridge").projected(rows, HIDDEN_SIZE))
 
@@ -246,17 +245,14 @@ def register():
 
 def install(
     *,
-    module: str,
-    names: Sequence[str],
+    name: str,
     section: Mapping[str, Any] | None,
     origin: str | None,
     folders: Sequence[str],
     seed: int,
 ) -> None:
     """Register a plugin with this process's vLLM, as :func:`entry_module` has it."""
-    cls: Any = import_module(module)
-    for name in names:
-        cls = getattr(cls, name)
+    cls = resolve_name(name)
     if section is None:
         section = profiles.load(str(origin), Path.cwd()).section("multimodal")
     known = [Path(folder) for folder in folders]

@@ -5,25 +5,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from PIL import Image
 
 from conformance.inputs import oddities, places
 from conformance.multimodal.modality import media
-from conformance.multimodal.modality.stock import KNOWN, Sample
+from conformance.multimodal.modality.stock import KNOWN, Sample, file, given
 from conformance.watching.comparison import shortened
 
 
 class _Stranger:
     """An object that no API receives."""
-
-
-def _whole(content: bytes, name: str, encoding: str, modality: str) -> Sample:
-    return Sample(name, lambda: content, encoding, media.MIME.get(modality, "text/plain"))
 
 
 #: Nothing that any modality could be: no file, no array.
@@ -50,14 +48,16 @@ def nonsense(modality: str) -> tuple[Sample, ...]:
         # What an unknown modality is made of nobody knows, but not of this.
         return (Sample("an object of no known class", _Stranger),)
     common = [
-        Sample(name, partial(_copy, value), "?" if isinstance(value, bytes) else "", "text/plain")
+        Sample(
+            name, partial(deepcopy, value), "?" if isinstance(value, bytes) else "", "text/plain"
+        )
         for name, value in _NO_FILES
     ]
     others = [
-        _whole(content, name, encoding, other)
-        for name, encoding, other, content in (
-            ("a picture", "PNG", "image", media.picture(9, 9)),
-            ("a recording", "WAV", "audio", media.wav(media.tone(900))),
+        file(other, name, encoding, make)
+        for name, encoding, other, make in (
+            ("a picture", "PNG", "image", partial(media.picture, 9, 9)),
+            ("a recording", "WAV", "audio", partial(media.wav, media.tone(900))),
         )
         # A picture may count as a film of one frame.
         if other != modality and (other, modality) != ("image", "video")
@@ -70,57 +70,48 @@ def nonsense(modality: str) -> tuple[Sample, ...]:
     )
 
 
-def _copy(value: object) -> object:
-    return type(value)(value) if isinstance(value, dict | list) else value
-
-
 def _misshapen(modality: str) -> tuple[Sample, ...]:
     """Return arrays, and files, that hold nothing."""
-    made: dict[str, tuple[tuple[str, Any], ...]] = {
+    still, cloud = np.zeros(100, np.float32), media.points(5)
+    made = {
         "image": (
-            ("pixels [0, 10, 3]", np.zeros((0, 10, 3), np.uint8)),
-            ("pixels [10, 0, 3]", np.zeros((10, 0, 3), np.uint8)),
-            ("an array of words", np.array([["a", "b"], ["c", "d"]])),
-            ("an array [2, 2, 2, 2, 2]", np.zeros((2, 2, 2, 2, 2), np.uint8)),
+            given("pixels [0, 10, 3]", np.zeros((0, 10, 3), np.uint8)),
+            given("pixels [10, 0, 3]", np.zeros((10, 0, 3), np.uint8)),
+            given("an array of words", np.array([["a", "b"], ["c", "d"]])),
+            given("an array [2, 2, 2, 2, 2]", np.zeros((2, 2, 2, 2, 2), np.uint8)),
+            file("image", "a PNG of no height", "PNG", partial(media.png_declaring, 0, 100)),
+            file("image", "a PNG of no width", "PNG", partial(media.png_declaring, 100, 0)),
+            file("image", "a PNG that is only a header", "PNG", lambda: media.picture(9, 9)[:33]),
         ),
         "audio": (
-            ("a waveform [0]", (np.zeros(0, np.float32), media.RATE)),
-            ("a waveform at 0 Hz", (np.zeros(100, np.float32), 0)),
-            ("a waveform at -8000 Hz", (np.zeros(100, np.float32), -8000)),
-            ("a waveform [2, 2, 2]", (np.zeros((2, 2, 2), np.float32), media.RATE)),
+            given("a waveform [0]", (np.zeros(0, np.float32), media.RATE)),
+            given("a waveform at 0 Hz", (still, 0)),
+            given("a waveform at -8000 Hz", (still, -8000)),
+            given("a waveform [2, 2, 2]", (np.zeros((2, 2, 2), np.float32), media.RATE)),
+            file("audio", "a WAV without samples", "WAV", partial(media.wav, media.tone(0))),
         ),
         "video": (
-            ("frames [0, 24, 32, 3]", np.zeros((0, 24, 32, 3), np.uint8)),
-            ("frames [4, 0, 32, 3]", np.zeros((4, 0, 32, 3), np.uint8)),
-            ("an array [3]", np.zeros(3, np.uint8)),
+            given("frames [0, 24, 32, 3]", np.zeros((0, 24, 32, 3), np.uint8)),
+            given("frames [4, 0, 32, 3]", np.zeros((4, 0, 32, 3), np.uint8)),
+            given("an array [3]", np.zeros(3, np.uint8)),
+            file("video", "a GIF without frames", "GIF", partial(media.gif_of_many_frames, 0)),
         ),
         "point_cloud": (
-            ("points [0, 3]", np.zeros((0, 3), np.float32)),
-            ("points [3]", np.zeros(3, np.float32)),
-            ("points [4, 2]", np.zeros((4, 2), np.float32)),
+            given("points [0, 3]", np.zeros((0, 3), np.float32)),
+            given("points [3]", np.zeros(3, np.float32)),
+            given("points [4, 2]", np.zeros((4, 2), np.float32)),
+            _ply("a PLY of no points", media.points(0)),
+            _ply("a PLY of less than no points", cloud, declared=-1),
+            file(
+                "point_cloud", "a PLY that is only a header", "PLY", lambda: media.ply(cloud)[:40]
+            ),
         ),
     }
-    files: dict[str, tuple[tuple[str, str, bytes], ...]] = {
-        "image": (
-            ("a PNG of no height", "PNG", media.png_declaring(0, 100)),
-            ("a PNG of no width", "PNG", media.png_declaring(100, 0)),
-            ("a PNG that is only a header", "PNG", media.picture(9, 9)[:33]),
-        ),
-        "audio": (("a WAV without samples", "WAV", media.wav(media.tone(0))),),
-        "video": (("a GIF without frames", "GIF", media.gif_of_many_frames(0)),),
-        "point_cloud": (
-            ("a PLY of no points", "PLY", media.ply(media.points(0))),
-            ("a PLY of less than no points", "PLY", media.ply(media.points(5), declared=-1)),
-            ("a PLY that is only a header", "PLY", media.ply(media.points(5))[:40]),
-        ),
-    }
-    return (
-        *(
-            Sample(name, value.copy if hasattr(value, "copy") else partial(tuple, value))
-            for name, value in made[modality]
-        ),
-        *(_whole(content, name, encoding, modality) for name, encoding, content in files[modality]),
-    )
+    return made[modality]
+
+
+def _ply(name: str, points: Any, declared: int | None = None) -> Sample:  # noqa: ANN401 - an array
+    return file("point_cloud", name, "PLY", partial(media.ply, points, declared=declared))
 
 
 def changed_in_one_place(samples: Sequence[Sample]) -> Iterator[Sample]:
@@ -130,7 +121,7 @@ def changed_in_one_place(samples: Sequence[Sample]) -> Iterator[Sample]:
         if not isinstance(data, list | dict) or not _as_json(data):
             continue
         for place, value in places.places(data):
-            where = "".join(f"[{part!r}]" for part in place)
+            where = places.subscripts(place)
             for other in oddities.instead_of(value):
                 if other is not oddities.DEEP_LIST and other is not oddities.DEEP_OBJECT:
                     name = f"{sample} with {shortened(other)} at data{where}"
@@ -172,118 +163,91 @@ def infinite(modality: str) -> tuple[Sample, ...]:
     return {
         "image": (Sample("pixels with a NaN", image.copy),),
         "audio": (
-            Sample("a waveform with a NaN", lambda: (nan.copy(), media.RATE)),
-            Sample("a waveform with an infinity", lambda: (large.copy(), media.RATE)),
-            _whole(media.wav_of_floats(nan), "a WAV with a NaN", "WAV", "audio"),
+            given("a waveform with a NaN", (nan, media.RATE)),
+            given("a waveform with an infinity", (large, media.RATE)),
+            file("audio", "a WAV with a NaN", "WAV", partial(media.wav_of_floats, nan)),
         ),
         "video": (Sample("frames with a NaN", lambda: np.stack([image, image])),),
         "point_cloud": (
             Sample("points with a NaN", cloud.copy),
-            _whole(media.ply(cloud), "a PLY with a NaN", "PLY", "point_cloud"),
+            _ply("a PLY with a NaN", cloud),
         ),
     }.get(modality, ())
 
 
 def bombs(modality: str) -> tuple[Sample, ...]:
     """Return what is small to send and large to make: by its content or its header."""
-    if modality == "image":
-        return (
-            Sample(
+    few, apart = media.points(5), media.points(3) * np.float32(1_000)
+    tone = media.tone(900)
+    made = {
+        "image": (
+            file(
+                "image",
                 "a PNG of 30000 x 30000, of which nothing is there",
+                "PNG",
                 partial(media.png_declaring, 30_000, 30_000),
-                "PNG",
-                "image/png",
             ),
-            Sample(
+            file(
+                "image",
                 "a PNG of 16000 x 14000 black pixels",
-                partial(media.black, 14_000, 16_000),
                 "PNG",
-                "image/png",
+                partial(media.black, 14_000, 16_000),
             ),
-            _whole(media.picture(1, 65_000), "a PNG of 65000 x 1", "PNG", "image"),
-            _whole(media.picture(65_000, 1), "a PNG of 1 x 65000", "PNG", "image"),
-            _whole(_dots(0.03), "a PNG of 9 x 9 at 0.03 dots per inch", "PNG", "image"),
-        )
-    if modality == "audio":
-        return (
-            Sample(
+            file("image", "a PNG of 65000 x 1", "PNG", partial(media.picture, 1, 65_000)),
+            file("image", "a PNG of 1 x 65000", "PNG", partial(media.picture, 65_000, 1)),
+            file("image", "a PNG of 9 x 9 at 0.03 dots per inch", "PNG", _large_on_paper),
+        ),
+        "audio": (
+            file(
+                "audio",
                 "a WAV of 800 million samples, of which hardly any are there",
-                partial(media.wav_declaring, 800_000_000),
                 "WAV",
-                "audio/wav",
+                partial(media.wav_declaring, 800_000_000),
             ),
-            _whole(media.wav(media.tone(900), 1), "a WAV at 1 Hz", "WAV", "audio"),
-            Sample("a waveform at 2147483647 Hz", partial(_fast, 2**31 - 1)),
-        )
-    if modality == "video":
-        return (
-            Sample(
+            file("audio", "a WAV at 1 Hz", "WAV", partial(media.wav, tone, 1)),
+            given("a waveform at 2147483647 Hz", (media.floats(tone), 2**31 - 1)),
+        ),
+        "video": (
+            file(
+                "video",
                 "a GIF of 600000 frames",
+                "GIF",
                 partial(media.gif_of_many_frames, 600_000),
-                "GIF",
-                "image/gif",
             ),
-            Sample(
+            file(
+                "video",
                 "a GIF of 65535 x 65535",
-                partial(media.gif_declaring, 65_535, 65_535),
                 "GIF",
-                "image/gif",
+                partial(media.gif_declaring, 65_535, 65_535),
             ),
-        )
-    if modality == "point_cloud":
-        return (
-            Sample(
-                "a PLY of a quadrillion points",
-                lambda: media.ply(media.points(5), declared=10**15),
-                "PLY",
-                media.MIME[modality],
-            ),
-            Sample(
-                "a PLY of 90 million points, of which five are there",
-                lambda: media.ply(media.points(5), declared=90_000_000),
-                "PLY",
-                media.MIME[modality],
-            ),
-            Sample("points a kilometre apart", _apart),
-            _whole(media.ply(_apart()), "a PLY of points a kilometre apart", "PLY", modality),
-        )
-    return ()
+        ),
+        "point_cloud": (
+            _ply("a PLY of a quadrillion points", few, declared=10**15),
+            _ply("a PLY of 90 million points, of which five are there", few, declared=90_000_000),
+            given("points a kilometre apart", apart),
+            _ply("a PLY of points a kilometre apart", apart),
+        ),
+    }
+    return made.get(modality, ())
 
 
-def _dots(dots: float) -> bytes:
-    from PIL import Image
-
-    return media.encoded(Image.fromarray(media.pixels(9, 9)), "PNG", dpi=(dots, dots))
-
-
-def _fast(rate: int) -> tuple[Any, int]:
-    return media.floats(media.tone(900)), rate
-
-
-def _apart() -> Any:  # noqa: ANN401 - an array
-    return media.points(3) * np.float32(1_000)
+def _large_on_paper() -> bytes:
+    picture = Image.fromarray(media.pixels(9, 9))
+    return media.encoded(picture, "PNG", dpi=(0.03, 0.03))
 
 
 def bulky(modality: str) -> tuple[Sample, ...]:
     """Return files that are small, allowed almost everywhere, and take 36 MB and more decoded."""
     if modality == "image":
-        return (Sample("a PNG of 4000 x 3000", partial(_broad, 3_000, 4_000), "PNG", "image/png"),)
+        return (file(modality, "a PNG of 4000 x 3000", "PNG", _broad),)
     if modality == "video":
-        return (
-            Sample(
-                "a GIF of 60 frames, 700 x 500",
-                partial(media.film, 60, 500, 700),
-                "GIF",
-                "image/gif",
-            ),
-        )
+        film = partial(media.film, 60, 500, 700)
+        return (file(modality, "a GIF of 60 frames, 700 x 500", "GIF", film),)
     return ()
 
 
-def _broad(height: int, width: int) -> bytes:
-    from PIL import Image
-
-    return media.encoded(Image.new("RGB", (width, height), (90, 20, 10)), "PNG", compress_level=1)
+def _broad() -> bytes:
+    return media.encoded(Image.new("RGB", (4_000, 3_000), (90, 20, 10)), "PNG", compress_level=1)
 
 
 def mutated(files: Sequence[Sample]) -> SearchStrategy[Sample]:

@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.modality import bounds, hostile, models, packed, shape
 from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.calls import ask, refused
+from conformance.multimodal.modality.calls import ask, refused, whole
 from conformance.multimodal.modality.inputs import no_files
-from conformance.multimodal.modality.served import finished, parsed
+from conformance.multimodal.modality.served import finished, parsed, run_through
 from conformance.multimodal.modality.stock import Sample
 from conformance.multimodal.modality.trial import Trial
-from conformance.verdict import Verdict
 from conformance.watching.clocks import undelayed
 from conformance.watching.interruption import PluginHung
 from conformance.watching.raised import said
@@ -58,22 +56,13 @@ def bounded(trial: Trial) -> Finding:
     for words, most, value in _counted(bench, bench.make()):
         if isinstance(value, Exception):
             return failed(f"get_max_per_prompt raised {said(value)} for {words}")
-        if (number := _whole(value)) is None or number < 0:
+        if (number := whole(value)) is None or number < 0:
             return failed(f"get_max_per_prompt returned {value!r} for {words}")
         if number > most:
             return failed(
                 f"get_max_per_prompt returned {value!r} for {words}: at most {most} may be"
             )
-    return passed(len(DECLARED), len(DECLARED))
-
-
-def _whole(value: Any) -> int | None:  # noqa: ANN401 - what the plugin returned
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
+    return passed(len(DECLARED))
 
 
 @checks("MM-45", after=("MM-44",))
@@ -88,7 +77,7 @@ def steady(trial: Trial) -> Finding:
         bench.serve(plugin, sample)
     if (after := list(_counted(bench, plugin))) != before:
         return failed(_changed(before, after, "after items were served"))
-    return passed(len(DECLARED), len(DECLARED))
+    return passed(len(DECLARED))
 
 
 def _changed(
@@ -114,7 +103,7 @@ def quick(trial: Trial) -> Finding:
         ask("get_max_per_prompt", plugin.get_max_per_prompt, config)
         shortest = min(shortest, undelayed() - started)
         if shortest <= MOMENT:
-            return passed(1, 1)
+            return passed(1)
     return failed(
         f"get_max_per_prompt took more than {MOMENT * 1000:.0f} ms, before anything is parsed"
     )
@@ -127,14 +116,12 @@ def obeyed(trial: Trial) -> Finding:
     plugin = bench.make()
     tight = bounds.tightened(plugin.limits)
     if tight is None:
-        return Finding(
-            Verdict.NOT_APPLICABLE, message="limits has no number whose name begins with max"
-        )
+        return inapplicable("limits has no number whose name begins with max")
     items = [(sample, _item(bench, plugin, sample)) for sample in bench.good]
     for sample, item in items:
         found = ask("validate", plugin.validate, [item], tight)
         if _kept_out(found.error):
-            return passed(len(items), len(items))
+            return passed(len(items))
         if found.error is not None:
             return failed(f"validate raised {said(found.error)} for {sample} and {tight!r}")
     return failed(f"validate let {len(items)} items through, each with the limits {tight!r}")
@@ -163,10 +150,8 @@ def every_item(trial: Trial) -> Finding:
                     f"{limits!r}"
                 )
     if not count:
-        return Finding(
-            Verdict.NOT_APPLICABLE, message="no limit was found that only some of the items keep"
-        )
-    return passed(count, count)
+        return inapplicable("no limit was found that only some of the items keep")
+    return passed(count)
 
 
 def _dividing(plugin: Any, items: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:  # noqa: ANN401 - a plugin, and items of its own
@@ -206,11 +191,11 @@ def changes_nothing(trial: Trial) -> Finding:
             return failed(f"validate changed the list of items that it was given, two of {sample}")
         if repr(plugin.limits) != was:
             return failed(f"validate changed the limits, for {sample}")
-        got = finished(plugin, item, config, validated=False)
-        wanted = finished(twin, _item(bench, twin, sample), config, validated=False)
+        got = finished(plugin, item, config, begin="content_hash")
+        wanted = finished(twin, _item(bench, twin, sample), config, begin="content_hash")
         if what := shape.difference(got, wanted):
             return failed(f"validate changed {sample}: afterwards {what}")
-    return passed(len(bench.good), len(bench.good))
+    return passed(len(bench.good))
 
 
 def _item(bench: Bench, plugin: object, sample: Sample) -> Any:  # noqa: ANN401 - what it parses
@@ -231,10 +216,7 @@ def bombs(trial: Trial) -> Finding:
     of_its_own = packed.bombs(trial.known())
     samples = (*bench.promises.invalid, *hostile.bombs(bench.modality), *of_its_own)
     if not samples:
-        return Finding(
-            Verdict.NOT_APPLICABLE,
-            message="nothing is known that is small to send and large to read",
-        )
+        return inapplicable("nothing is known that is small to send and large to read")
     plugin = bench.make()
     config = bench.config(bench.models[0])
     for sample in samples:
@@ -243,15 +225,14 @@ def bombs(trial: Trial) -> Finding:
             what := _takes(plugin, sample.data(bench.form), config)
         ):
             return failed(f"{sample}{what}")
-    return passed(len(samples), len(samples))
+    return passed(len(samples))
 
 
 def _takes(plugin: object, data: object, config: object) -> str | None:
     """Say what an item takes that is too much, or return None."""
     with measured() as cost:
         try:
-            found = parsed(plugin, data)
-            served = finished(plugin, found.item, config) if found.good else found
+            served = run_through(plugin, data, config)
         except PluginHung as error:
             return f": {error}"
     if isinstance(served.error, MemoryError):
@@ -291,7 +272,7 @@ def headers(trial: Trial) -> Finding:
                 return failed(_decoded(step, sample))
     if not count:
         return no_files(bench, "no file is known that is small and large when decoded")
-    return passed(count, count)
+    return passed(count)
 
 
 def _before(

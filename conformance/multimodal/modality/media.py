@@ -158,15 +158,9 @@ def ply(cloud: npt.NDArray[Any], *, text: bool = False, declared: int | None = N
     return header + np.asarray(cloud, dtype="<f4").tobytes()
 
 
-def png_declaring(height: int, width: int, rows: bytes = b"") -> bytes:
-    """Return a grey PNG whose header declares a size, whatever comes after it."""
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + _png_chunk(b"IHDR", header)
-        + _png_chunk(b"IDAT", zlib.compress(rows, 1))
-        + _png_chunk(b"IEND", b"")
-    )
+def png_declaring(height: int, width: int) -> bytes:
+    """Return a grey PNG whose header declares a size, and which has no pixels."""
+    return _png(height, width, zlib.compress(b"", 1))
 
 
 def black(height: int, width: int) -> bytes:
@@ -174,11 +168,15 @@ def black(height: int, width: int) -> bytes:
     squeeze = zlib.compressobj(1)
     row = bytes(width + 1)
     rows = b"".join(squeeze.compress(row) for _ in range(height)) + squeeze.flush()
+    return _png(height, width, rows)
+
+
+def _png(height: int, width: int, compressed: bytes) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n"
         + _png_chunk(b"IHDR", header)
-        + _png_chunk(b"IDAT", rows)
+        + _png_chunk(b"IDAT", compressed)
         + _png_chunk(b"IEND", b"")
     )
 

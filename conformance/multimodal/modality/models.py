@@ -9,6 +9,7 @@ library's recipes; a profile may name another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import attrs
@@ -71,12 +72,7 @@ def of_recipe(modality: str, recipe: object) -> Model:
 
 def of_class(cls: Any) -> Model:  # noqa: ANN401 - a model class of a profile
     """Return the model that a profile names."""
-    made: list[Any] = []
-
-    def instance() -> Any:  # noqa: ANN401 - an instance of the class
-        if not made:
-            made.append(cls())
-        return made[0]
+    instance = cache(cls)
 
     def declare() -> Any:  # noqa: ANN401 - a configuration
         try:

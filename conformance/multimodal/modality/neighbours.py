@@ -68,7 +68,7 @@ def _beyond(sample: Sample) -> Iterator[Sample]:
         return
     for place, value in islice(places.places(made), PLACES):
         if isinstance(value, int | float) and not isinstance(value, bool):
-            where = "".join(f"[{part!r}]" for part in place)
+            where = places.subscripts(place)
             for beyond in BEYOND:
                 name = f"{sample} with {beyond!r} at data{where}"
                 yield Sample(name, partial(places.changed, made, place, beyond))
@@ -81,7 +81,7 @@ def _beside(sample: Sample) -> Iterator[Sample]:
     elif isinstance(made, list | tuple | dict | str | int | float):
         data = [*made] if isinstance(made, tuple) else made
         for place, value in islice(places.places(data), PLACES):
-            where = "".join(f"[{part!r}]" for part in place)
+            where = places.subscripts(place)
             for what, other in _others(value):
                 told = what or shortened(other)
                 name = f"{sample} with {told} at data{where}" if place else f"{told} for {sample}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import attrs
@@ -29,13 +30,15 @@ def turned(bench: Bench) -> Finding | None:
     forth = list(known.values())
     wanted = {str(sample): bench.alone(sample) for sample in forth}
     for name, got in _served(bench, forth[::-1]):
-        if _different(got, wanted[name]) is None:
+        # What is refused in a module that stands beside its own, such as what is pickled, is no
+        # sign of anything.
+        if shape.unlike(got, wanted[name]) is None:
             continue
         first, again = (dict(_served(bench, [known[name]])).get(name) for _ in range(2))
         # A module may draw something as it is made, or know the time: that is no matter of order.
-        if first is None or again is None or _different(first, again):
+        if first is None or again is None or shape.unlike(first, again):
             return None
-        what = _different(got, first) or _different(wanted[name], first)
+        what = shape.unlike(got, first) or shape.unlike(wanted[name], first)
         if what:
             return failed(f"{name}, after items like it, is not what it is before them: {what}")
     return None
@@ -56,11 +59,6 @@ def _served(bench: Bench, samples: Sequence[Sample]) -> Iterator[tuple[str, Serv
         yield str(sample), bench.serve(plugin, sample)
 
 
-def _different(got: Served, wanted: Served) -> str | None:
-    # What is refused in a module that stands beside its own, such as what is pickled, is no sign.
-    return shape.difference(got, wanted) if got.good and wanted.good else None
-
-
 def _anew(cls: type[Any]) -> type[Any] | None:
     """Return the same class of a module that is run once more, or None where it cannot be had."""
     module = sys.modules.get(cls.__module__)
@@ -73,9 +71,7 @@ def _anew(cls: type[Any]) -> type[Any] | None:
     try:
         with without_byte_code():
             spec.loader.exec_module(fresh)
-        found: Any = fresh
-        for part in cls.__qualname__.split("."):
-            found = getattr(found, part)
+        found: Any = reduce(getattr, cls.__qualname__.split("."), fresh)
     except Exception:  # noqa: BLE001 - it may register what can be registered once
         return None
     return found if isinstance(found, type) else None

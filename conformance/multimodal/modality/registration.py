@@ -9,7 +9,6 @@ from typing import Any
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
-from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask, runtime
 from conformance.multimodal.modality.trial import Trial
 from conformance.watching.comparison import shortened
@@ -38,7 +37,7 @@ def made(trial: Trial) -> Finding:
         if not found.good and not _names(plugin):
             assert found.error is not None
             return failed(f"registering the plugin raised {said(found.error)}")
-    return passed(2, 2)
+    return passed(2)
 
 
 def _incomplete(plugin: object) -> str | None:
@@ -72,15 +71,11 @@ def named(trial: Trial) -> Finding:
         served += 1
         if (after := _read(plugin)) != before:
             return failed(f"after {sample} the plugin said {after} of itself, before it {before}")
-    return passed(served + 2, served + 2)
-
-
-def names(bench: Bench) -> str | None:
-    """Say which name of a plugin is none, or return None."""
-    return _names(bench.make())
+    return passed(served + 2)
 
 
 def _names(plugin: object) -> str | None:
+    """Say which name of a plugin is none, or return None."""
     modality, part_types = _read(plugin)
     if not isinstance(modality, str) or not re.fullmatch(r"\w+", modality):
         return (
@@ -100,9 +95,6 @@ def _names(plugin: object) -> str | None:
 
 
 def _read(plugin: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a plugin
-    part_types = plugin.part_types
-    return plugin.modality, part_types if isinstance(part_types, str) else _listed(part_types)
-
-
-def _listed(value: object) -> object:
-    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else value
+    found = plugin.part_types
+    listed = isinstance(found, list | tuple | set | frozenset)
+    return plugin.modality, tuple(found) if listed else found

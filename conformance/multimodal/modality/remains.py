@@ -9,14 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.modality import hostile, media
 from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.served import finished, parsed
-from conformance.multimodal.modality.stock import Sample
+from conformance.multimodal.modality.served import run_through
+from conformance.multimodal.modality.stock import Sample, file, given
 from conformance.multimodal.modality.trial import Trial
-from conformance.verdict import Verdict
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import LONGEST, Spent, growing, open_files, size_of, threads
 
@@ -56,7 +57,7 @@ def closed(trial: Trial) -> Finding:
     ):
         if now - was > OWN:
             return failed(f"after {ROUND} items more there are {now - was} {what} more", ROUND)
-    return passed(ROUND, ROUND)
+    return passed(ROUND)
 
 
 @checks("MM-76")
@@ -67,9 +68,7 @@ def forgotten(trial: Trial) -> Finding:
     config = bench.config(bench.models[0])
     make = _small(bench, plugin, config)
     if make is None:
-        return Finding(
-            Verdict.NOT_APPLICABLE, message="nothing is known of which there are thousands"
-        )
+        return inapplicable("nothing is known of which there are thousands")
     count, spent = 0, Spent()
     for each in (FIRST, MEASURED):
         sizes: list[int] = []
@@ -77,19 +76,16 @@ def forgotten(trial: Trial) -> Finding:
             spent.beyond(WORKED, WAITED) and _told(sizes, each, spent)
         ):
             for _ in range(each):
-                found = parsed(plugin, make(count).data(bench.form))
-                if found.good:
-                    finished(plugin, found.item, config)
-                del found
+                run_through(plugin, make(count).data(bench.form), config)
                 count += 1
                 progressed()  # however busy the machine is
             gc.collect()
             sizes.append(size_of(plugin))
         if len(sizes) < MEASUREMENTS:
             why = f"{each * MEASUREMENTS} items did not fit into the time there is"
-            return Finding(Verdict.NOT_VERIFIED, count, message=why)
+            return unjudged(why, count)
         if not growing(sizes, each):
-            return passed(count, count)
+            return passed(count)
     # By how much differs between machines.
     return failed(f"after {count} items the plugin still grows with every item", count)
 
@@ -102,22 +98,21 @@ def _told(sizes: list[int], each: int, spent: Spent) -> bool:
 def _small(bench: Bench, plugin: object, config: object) -> Callable[[int], Sample] | None:
     """Return a function that makes small items, no two alike, of a kind that the plugin takes."""
 
-    def png(number: int) -> bytes:
-        pixels = media.pixels(16, 16)
-        pixels[0, 0] = number >> 16, number >> 8 & 255, number & 255
-        from PIL import Image
+    def pixels(number: int) -> Any:  # noqa: ANN401 - an array
+        frame = media.pixels(16, 16)
+        frame[0, 0] = number >> 16, number >> 8 & 255, number & 255
+        return frame
 
-        return media.encoded(Image.fromarray(pixels), "PNG", compress_level=1)
+    def png(number: int) -> bytes:
+        return media.encoded(Image.fromarray(pixels(number)), "PNG", compress_level=1)
 
     def wav(number: int) -> bytes:
         waveform = media.tone(400)
         waveform[0] = number
         return media.wav(waveform)
 
-    def pixels(number: int) -> Any:  # noqa: ANN401 - an array
-        frame = media.pixels(16, 16)
-        frame[0, 0] = number >> 16, number >> 8 & 255, number & 255
-        return frame
+    def waveform(number: int) -> Any:  # noqa: ANN401 - an array
+        return media.floats(media.tone(400)) + number / 1e5
 
     def cloud(number: int) -> Any:  # noqa: ANN401 - an array
         points = media.points(12)
@@ -126,24 +121,21 @@ def _small(bench: Bench, plugin: object, config: object) -> Callable[[int], Samp
 
     made: dict[str, tuple[Callable[[int], Sample], ...]] = {
         "image": (
-            lambda n: Sample("PNG", lambda: png(n), "PNG", "image/png"),
-            lambda n: Sample("pixels", lambda: pixels(n)),
+            lambda n: file("image", "PNG", "PNG", lambda: png(n)),
+            lambda n: given("pixels", pixels(n)),
         ),
         "audio": (
-            lambda n: Sample("WAV", lambda: wav(n), "WAV", "audio/wav"),
-            lambda n: Sample(
-                "waveform", lambda: (media.floats(media.tone(400)) + n / 1e5, media.RATE)
-            ),
+            lambda n: file("audio", "WAV", "WAV", lambda: wav(n)),
+            lambda n: given("waveform", (waveform(n), media.RATE)),
         ),
-        "video": (lambda n: Sample("frames", lambda: pixels(n)[None]),),
+        "video": (lambda n: given("frames", pixels(n)[None]),),
         "point_cloud": (
-            lambda n: Sample("PLY", lambda: media.ply(cloud(n)), "PLY", "application/octet-stream"),
-            lambda n: Sample("points", lambda: cloud(n)),
+            lambda n: file("point_cloud", "PLY", "PLY", lambda: media.ply(cloud(n))),
+            lambda n: given("points", cloud(n)),
         ),
     }
     for make in made.get(bench.modality, ()):
-        found = parsed(plugin, make(0).data(bench.form))
-        if found.good and finished(plugin, found.item, config).good:
+        if run_through(plugin, make(0).data(bench.form), config).good:
             return make
     good = bench.good
     # Of others there are only the profile's, which come again.

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from conformance.multimodal.modality.calls import answered, ask, missing, refused
+from conformance.multimodal.modality.calls import ask, missing, refused
 from conformance.multimodal.processor.answers import Answer
 from conformance.watching.raised import said
 
@@ -57,65 +57,54 @@ def parsed(plugin: Any, data: Any, asking: Callable[..., Answer] = ask) -> Serve
     return Served("" if found.good else "parse_input", found.error, item=found.value)
 
 
-def estimated(plugin: Any, data: Any, config: Any) -> Served:  # noqa: ANN401 - a plugin, what clients send, a model's configuration
-    """Take one item to its estimate: whatever its size, nothing is made of it by then."""
-    served = parsed(plugin, data)
-    if not served.good:
-        return served
-    item = served.item
-    calls: tuple[tuple[str, Callable[[], Any]], ...] = (
-        ("validate", lambda: plugin.validate([item], plugin.limits)),
-        ("content_hash", lambda: item.content_hash),
-        ("estimate_tokens", lambda: plugin.estimate_tokens(item, config)),
-    )
-    for step, call in calls:
-        found = ask(step, call)
-        if not found.good:
-            return Served(step, found.error, item)
-    return served
-
-
 def finished(
     plugin: Any,  # noqa: ANN401 - a plugin
     item: Any,  # noqa: ANN401 - and what it parsed
     config: Any,  # noqa: ANN401 - a model's configuration
     asking: Callable[..., Answer] = ask,
     *,
-    validated: bool = True,
+    begin: str = "validate",
+    end: str = "count_tokens",
 ) -> Served:
-    """Take an item that is parsed through the other methods, in the order of the pipeline."""
-    so_far: dict[str, Any] = {"item": item}
+    """Take an item that is parsed through the other methods, in the order of the pipeline.
 
-    def stopped(step: str, found: Answer) -> Served:
-        return Served(step, found.error, **so_far)
+    Args:
+        plugin: what takes it.
+        item: what the plugin parsed.
+        config: of the model.
+        asking: calls a method.
+        begin: the first of the methods.
+        end: the last of them.
 
-    if validated:
-        found = asking("validate", lambda: plugin.validate([item], plugin.limits))
+    """
+    got: dict[str, Any] = {"item": item}
+    # Of each step the field that has what it returns, and the call.
+    steps: dict[str, tuple[str, Callable[[], Any]]] = {
+        "validate": ("", lambda: plugin.validate([item], plugin.limits)),
+        "content_hash": ("hash", lambda: item.content_hash),
+        "estimate_tokens": ("estimate", lambda: plugin.estimate_tokens(item, config)),
+        "preprocess": ("features", lambda: plugin.preprocess(item, config)),
+        "count_tokens": ("count", lambda: plugin.count_tokens(got["features"], config)),
+    }
+    names = list(steps)
+    for step in names[names.index(begin) : names.index(end) + 1]:
+        field, call = steps[step]
+        found = asking(step, call)
         if not found.good:
-            return stopped("validate", found)
-    found = asking("content_hash", lambda: item.content_hash)
-    if not found.good:
-        return stopped("content_hash", found)
-    so_far["hash"] = found.value
-    found = asking("estimate_tokens", plugin.estimate_tokens, item, config)
-    if not found.good:
-        return stopped("estimate_tokens", found)
-    so_far["estimate"] = found.value
-    found = asking("preprocess", plugin.preprocess, item, config)
-    if not found.good:
-        return stopped("preprocess", found)
-    so_far["features"] = found.value
-    found = asking("count_tokens", plugin.count_tokens, found.value, config)
-    if not found.good:
-        return stopped("count_tokens", found)
-    return Served(count=found.value, **so_far)
+            return Served(step, found.error, **got)
+        if field:
+            got[field] = found.value
+    return Served(**got)
 
 
 def run_through(
     plugin: object,
     data: object,
     config: object,
+    asking: Callable[..., Answer] = ask,
+    *,
+    end: str = "count_tokens",
 ) -> Served:
-    """Take one item the whole way on another thread, where no signal limits the time."""
-    found = parsed(plugin, data, answered)
-    return finished(plugin, found.item, config, answered) if found.good else found
+    """Take one item from what a client sends to its tokens, or as far as the step ``end``."""
+    found = parsed(plugin, data, asking)
+    return finished(plugin, found.item, config, asking, end=end) if found.good else found

@@ -85,8 +85,7 @@ class Trial(ModalityTrial):
         saved = bench.saved()
         module = deployment.entry_module(
             folder / "entry",
-            module=plugin.module,
-            names=plugin.qualname.split("."),
+            name=plugin.fqcn,
             section=saved.get("section"),
             origin=bench.origin,
             folders=[str(each) for each in bench.folders],

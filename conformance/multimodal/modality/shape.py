@@ -52,6 +52,11 @@ def difference(got: Served, wanted: Served, *, hashes: bool = False) -> str | No
     return arrays(got.features, wanted.features)
 
 
+def unlike(got: Served, wanted: Served) -> str | None:
+    """Say in what one item's way differs from another's, where both are taken, or return None."""
+    return difference(got, wanted) if got.good and wanted.good else None
+
+
 def arrays(got: Any, wanted: Any) -> str | None:  # noqa: ANN401 - what preprocess returned
     """Say in what arrays differ, or return None."""
     if trouble(got) or trouble(wanted):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import attrs
@@ -55,7 +55,7 @@ def usual(modality: str) -> tuple[Sample, ...]:
     return make[modality]() if modality in make else ()
 
 
-def _file(
+def file(
     modality: str,
     name: str,
     encoding: str,
@@ -63,14 +63,8 @@ def _file(
     *,
     plain: bool = False,
 ) -> Sample:
-    kept: list[bytes] = []
-
-    def content() -> bytes:
-        if not kept:
-            kept.append(make())
-        return kept[0]
-
-    return Sample(name, content, encoding, media.MIME[modality], plain=plain)
+    """Return a sample that is a file, whose content is made once."""
+    return Sample(name, cache(make), encoding, media.MIME[modality], plain=plain)
 
 
 def given(name: str, value: object, same_as: str = "", form: str = ARRAY) -> Sample:
@@ -87,7 +81,7 @@ def _images() -> tuple[Sample, ...]:
         ("WEBP", 56, 56),
     )
     files = [
-        _file(
+        file(
             "image",
             f"{encoding} of {width} x {height}",
             encoding,
@@ -97,16 +91,16 @@ def _images() -> tuple[Sample, ...]:
         for seed, (encoding, height, width) in enumerate((*sizes, ("BMP", 20, 50), ("GIF", 28, 28)))
     ]
     modes = [
-        _file("image", f"PNG of mode {mode}", "PNG", partial(_in_mode, mode))
+        file("image", f"PNG of mode {mode}", "PNG", partial(_in_mode, mode))
         for mode in ("L", "RGBA", "P")
     ]
     same = media.pixels(40, 60, 0)
     return (
         *files,
         *modes,
-        _file("image", "PNG of one colour", "PNG", _black),
-        _file("image", "JPEG on its side", "JPEG", partial(media.turned, 6)),
-        _file("image", "GIF of 3 frames, 32 x 24", "GIF", _moving),
+        file("image", "PNG of one colour", "PNG", _black),
+        file("image", "JPEG on its side", "JPEG", partial(media.turned, 6)),
+        file("image", "GIF of 3 frames, 32 x 24", "GIF", _moving),
         given("pixels [40, 60, 3]", same, same_as="PNG of 60 x 40"),
         given("pixels [150, 30, 3]", media.pixels(150, 30, 1), same_as="PNG of 30 x 150"),
         given("the same pixels, colours first in memory", _permuted(same), "PNG of 60 x 40"),
@@ -139,7 +133,7 @@ def _sounds() -> tuple[Sample, ...]:
     lengths = ((4_000, media.RATE), (9_001, media.RATE), (1_600, 8_000), (24_000, media.RATE))
     tones = [media.tone(count, seed) for seed, (count, _) in enumerate(lengths)]
     files = [
-        _file(
+        file(
             "audio",
             f"WAV of {count} samples at {rate} Hz",
             "WAV",
@@ -156,14 +150,14 @@ def _sounds() -> tuple[Sample, ...]:
         )
         for waveform, (count, rate) in zip(tones[:3], lengths, strict=False)
     ]
-    silence = _file("audio", "WAV of silence", "WAV", partial(media.wav, np.zeros(2_000, np.int16)))
+    silence = file("audio", "WAV of silence", "WAV", partial(media.wav, np.zeros(2_000, np.int16)))
     return (*files, silence, *raw)
 
 
 def _films() -> tuple[Sample, ...]:
     kinds = (("GIF", 5, 24, 32), ("GIF", 12, 40, 24), ("WEBP", 3, 30, 40), ("GIF", 9, 24, 32))
     files = [
-        _file(
+        file(
             "video",
             f"{encoding} of {count} frames, {width} x {height}",
             encoding,
@@ -183,12 +177,12 @@ def _clouds() -> tuple[Sample, ...]:
     counts = (40, 333, 64)
     clouds = [media.points(count, seed) for seed, count in enumerate(counts)]
     files = [
-        _file("point_cloud", f"PLY of {count} points", "PLY", partial(media.ply, cloud), plain=True)
+        file("point_cloud", f"PLY of {count} points", "PLY", partial(media.ply, cloud), plain=True)
         for cloud, count in zip(clouds, counts, strict=True)
     ]
     return (
         *files,
-        _file(
+        file(
             "point_cloud",
             "PLY of 20 points as text",
             "PLY",
@@ -239,24 +233,22 @@ def _image(encoding: str, height: int, width: int, seed: int) -> Sample:
     if not encoding:
         return Sample(f"pixels [{height}, {width}, 3]", partial(media.pixels, height, width, seed))
     name = f"{encoding} of {width} x {height}"
-    return _file("image", name, encoding, partial(media.picture, height, width, encoding, seed))
+    return file("image", name, encoding, partial(media.picture, height, width, encoding, seed))
 
 
 def _sound(samples: int, rate: int, seed: int) -> Sample:
     name = f"WAV of {samples} samples at {rate} Hz"
-    return _file("audio", name, "WAV", lambda: media.wav(media.tone(samples, seed), rate))
+    return file("audio", name, "WAV", lambda: media.wav(media.tone(samples, seed), rate))
 
 
 def _video(count: int, height: int, width: int, seed: int) -> Sample:
     name = f"GIF of {count} frames, {width} x {height}"
-    return _file("video", name, "GIF", partial(media.film, count, height, width, "GIF", seed))
+    return file("video", name, "GIF", partial(media.film, count, height, width, "GIF", seed))
 
 
 def _cloud(count: int, text: bool, seed: int) -> Sample:  # noqa: FBT001 - drawn
     name = f"PLY of {count} points" + " as text" * text
-    return _file(
-        "point_cloud", name, "PLY", lambda: media.ply(media.points(count, seed), text=text)
-    )
+    return file("point_cloud", name, "PLY", lambda: media.ply(media.points(count, seed), text=text))
 
 
 def changed(array: object, *place: int) -> Any:  # noqa: ANN401 - arrays
@@ -277,14 +269,14 @@ def kin(modality: str) -> tuple[Sample, ...]:
             given("the same pixels, one of them changed", last),
             given("the same pixels, upside down", image[::-1].copy()),
             given("the same pixels, red for blue", image[:, :, ::-1].copy()),
-            _file("image", "PNG of these pixels", "PNG", lambda: _png(image)),
-            _file("image", "PNG with one pixel changed", "PNG", lambda: _png(last)),
-            _file("image", "PNG with a palette", "PNG", partial(media.palette, 255)),
-            _file("image", "PNG with another palette", "PNG", partial(media.palette, 90)),
-            _file("image", "PNG with alpha", "PNG", partial(_alpha, image, 255)),
-            _file("image", "PNG with another alpha", "PNG", partial(_alpha, image, 60)),
-            _file("image", "JPEG, upright", "JPEG", partial(media.turned, 1)),
-            _file("image", "JPEG, turned by its EXIF", "JPEG", partial(media.turned, 6)),
+            file("image", "PNG of these pixels", "PNG", lambda: _png(image)),
+            file("image", "PNG with one pixel changed", "PNG", lambda: _png(last)),
+            file("image", "PNG with a palette", "PNG", partial(media.palette, 255)),
+            file("image", "PNG with another palette", "PNG", partial(media.palette, 90)),
+            file("image", "PNG with alpha", "PNG", partial(_alpha, image, 255)),
+            file("image", "PNG with another alpha", "PNG", partial(_alpha, image, 60)),
+            file("image", "JPEG, upright", "JPEG", partial(media.turned, 1)),
+            file("image", "JPEG, turned by its EXIF", "JPEG", partial(media.turned, 6)),
         )
     if modality == "audio":
         sound = media.tone(3_000, 3)
@@ -294,8 +286,8 @@ def kin(modality: str) -> tuple[Sample, ...]:
             given("the same waveform at 8000 Hz", (media.floats(sound), 8_000)),
             given("the same waveform, its last sample changed", (other, 16_000)),
             given("the same waveform backwards", (media.floats(sound)[::-1].copy(), 16_000)),
-            _file("audio", "WAV at 16000 Hz", "WAV", lambda: media.wav(sound, 16_000)),
-            _file("audio", "the same WAV at 8000 Hz", "WAV", lambda: media.wav(sound, 8_000)),
+            file("audio", "WAV at 16000 Hz", "WAV", lambda: media.wav(sound, 16_000)),
+            file("audio", "the same WAV at 8000 Hz", "WAV", lambda: media.wav(sound, 8_000)),
         )
     if modality == "video":
         film = media.frames(4, 24, 32, 3)
@@ -305,8 +297,8 @@ def kin(modality: str) -> tuple[Sample, ...]:
             given("the same bytes as frames [4, 32, 24, 3]", film.reshape(4, 32, 24, 3)),
             given("the same frames, the last one changed", changed(film, 3, 23, 31, 2)),
             given("the same frames without the last", film[:3].copy()),
-            _file("video", "GIF of 4 frames", "GIF", partial(media.film, 4, seed=3)),
-            _file("video", "GIF of 4 other frames", "GIF", partial(media.film, 4, seed=4)),
+            file("video", "GIF of 4 frames", "GIF", partial(media.film, 4, seed=3)),
+            file("video", "GIF of 4 other frames", "GIF", partial(media.film, 4, seed=4)),
         )
     if modality == "point_cloud":
         cloud = media.points(30, 3)
@@ -315,7 +307,7 @@ def kin(modality: str) -> tuple[Sample, ...]:
             given("the same points, one of them changed", changed(cloud, 29, 2)),
             given("the same points without the last", cloud[:29].copy()),
             given("the same points, axes exchanged", cloud[:, ::-1].copy()),
-            _file("point_cloud", "PLY of 30 points", "PLY", partial(media.ply, cloud)),
+            file("point_cloud", "PLY of 30 points", "PLY", partial(media.ply, cloud)),
         )
     return ()
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from functools import partial
 from typing import Any
 
@@ -13,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.multimodal.modality import shape
-from conformance.multimodal.modality.bench import Bench
-from conformance.multimodal.modality.calls import ask, refused, runtime
+from conformance.multimodal.modality.bench import LENGTH, Bench
+from conformance.multimodal.modality.calls import ask, refused, runtime, whole
 from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.neighbours import near
 from conformance.multimodal.modality.stock import Sample, drawn
@@ -24,7 +23,6 @@ from conformance.multimodal.modality.trial import Trial, table
 from conformance.multimodal.processor.answers import Answer
 from conformance.search import ITEMS as EFFORT
 from conformance.search import smallest
-from conformance.verdict import Verdict
 from conformance.watching.comparison import shortened
 from conformance.watching.raised import said
 
@@ -39,7 +37,7 @@ TEXT = 3
 
 
 @checks("MM-63")
-def whole(trial: Trial) -> Finding:
+def numbers(trial: Trial) -> Finding:
     """Both numbers are whole, one or more, and the same when they are asked for again."""
     bench = trial.bench
     for sample in bench.good:
@@ -62,16 +60,11 @@ def whole(trial: Trial) -> Finding:
                     return failed(
                         f"{name} returned {value} for {sample}, and asked again {found.value}"
                     )
-    return passed(len(bench.good), len(bench.good))
+    return passed(len(bench.good))
 
 
 def _number(value: Any) -> bool:  # noqa: ANN401 - what the plugin returned
-    if isinstance(value, bool):
-        return False
-    try:
-        return operator.index(value) > 0
-    except TypeError:
-        return False
+    return (whole(value) or 0) > 0
 
 
 def _any(bench: Bench) -> SearchStrategy[tuple[Sample, Model]]:
@@ -134,20 +127,20 @@ def exact(trial: Trial) -> Finding:
                     f"{each.estimate} (model {model.name})"
                 )
     if not fixed:
-        return Finding(Verdict.NOT_APPLICABLE, message="items take different numbers of tokens")
-    return passed(fixed, fixed)
+        return inapplicable("items take different numbers of tokens")
+    return passed(fixed)
 
 
 def _processor(bench: Bench, plugin: Any, model: Model) -> tuple[Any, int]:  # noqa: ANN401 - vLLM's, and a plugin
     """Return the pipeline with a plugin and a model, and how many items a prompt may have."""
     registry = bench.registry(plugin, model)
-    config = registry.get_model_config(model.name, max_model_len=10**6)
+    config = registry.get_model_config(model.name, max_model_len=LENGTH)
     processor = runtime("processor").MultiModalProcessor(registry, config)
-    return processor, min(ITEMS, plugin.get_max_per_prompt(config))
+    return processor, plugin.get_max_per_prompt(config)
 
 
-def _request(bench: Bench, model: Model, samples: tuple[Sample, ...]) -> Any:  # noqa: ANN401 - vLLM's, and a plugin
-    """Return a request with text around each of some items."""
+def _processed(bench: Bench, plugin: object, model: Model, samples: tuple[Sample, ...]) -> Answer:
+    """Return what the pipeline makes of a request with text around each of some items."""
     processing = runtime("processor")
     placeholders = bench.config(model).multimodal.placeholder_tokens
     taken = frozenset(placeholders.values())
@@ -156,10 +149,12 @@ def _request(bench: Bench, model: Model, samples: tuple[Sample, ...]) -> Any:  #
     tokens = [first]
     for _ in samples:
         tokens += [placeholders[bench.modality], *others]
-    return processing.Request(
+    request = processing.Request(
         tuple(tokens),
         tuple(processing.Attachment(bench.modality, sample.data(bench.form)) for sample in samples),
     )
+    processor, _ = _processor(bench, plugin, model)
+    return ask("the pipeline", processor.process, request)
 
 
 def _prompts(bench: Bench, model: Model) -> SearchStrategy[tuple[Sample, ...]] | None:
@@ -167,7 +162,7 @@ def _prompts(bench: Bench, model: Model) -> SearchStrategy[tuple[Sample, ...]] |
     good = [sample for sample in bench.good if bench.alone(sample, model).good]
     if most < 1 or not good:
         return None
-    return st.lists(st.sampled_from(good), min_size=1, max_size=most).map(tuple)
+    return st.lists(st.sampled_from(good), min_size=1, max_size=min(ITEMS, most)).map(tuple)
 
 
 @checks("MM-66", after=("MM-44", "MM-45", "MM-63", "MM-68", "MM-71"))
@@ -186,23 +181,18 @@ def rows(trial: Trial) -> Finding:
             samples: tuple[Sample, ...],
         ) -> tuple[tuple[Sample, ...], str, list[tuple[int, int]]] | None:
             nonlocal count
-            processor, _ = _processor(bench, bench.make(), model)  # noqa: B023 - called at once
-            request = _request(bench, model, samples)  # noqa: B023 - called at once
-            found = ask("the pipeline", processor.process, request)
+            found = _processed(bench, bench.make(), model, samples)  # noqa: B023 - called at once
             if not found.good:
                 return None
             count += 1
             inputs = found.value
-            made = []
             lengths = []
+            given = []
             for item, place in zip(inputs.items, inputs.placeholders, strict=True):
                 embeddings = encode(item.features)  # noqa: B023 - called at once
                 lengths.append((place.length, len(embeddings)))
-                made.append(np.ones((len(embeddings), WIDTH), dtype=np.float32))
-            given = [
-                placing.ItemEmbeddings(item.modality, item.index, each)
-                for item, each in zip(inputs.items, made, strict=True)
-            ]
+                made = np.ones((len(embeddings), WIDTH), dtype=np.float32)
+                given.append(placing.ItemEmbeddings(item.modality, item.index, made))
             text = np.zeros((len(inputs.token_ids), WIDTH), dtype=np.float32)
             try:
                 placing.replace(text, inputs.placeholders, given)
@@ -227,12 +217,11 @@ def rows(trial: Trial) -> Finding:
                 case=table(("item", "what", "placeholders", "rows"), rows),
             )
     if not count:
-        return Finding(
-            Verdict.NOT_APPLICABLE,
-            message="no model is known that encodes these arrays; a profile's model may have "
+        return inapplicable(
+            "no model is known that encodes these arrays; a profile's model may have "
             "get_multimodal_embeddings",
         )
-    return passed(count, count)
+    return passed(count)
 
 
 def _unreadable(bench: Bench, model: Model) -> bool:
@@ -258,9 +247,7 @@ def pipeline(trial: Trial) -> Finding:
             return failed(why)
 
         def judge(samples: tuple[Sample, ...]) -> tuple[tuple[Sample, ...], str] | None:
-            processor, _ = _processor(bench, bench.make(), model)  # noqa: B023 - called at once
-            request = _request(bench, model, samples)  # noqa: B023 - called at once
-            found = ask("the pipeline", processor.process, request)
+            found = _processed(bench, bench.make(), model, samples)  # noqa: B023 - called at once
             what = _out_of_order(bench, model, samples, found)  # noqa: B023 - called at once
             return (samples, what) if what else None
 
@@ -277,8 +264,8 @@ def pipeline(trial: Trial) -> Finding:
                 ),
             )
     if not count:
-        return Finding(Verdict.NOT_APPLICABLE, message="a prompt may have no item of this plugin")
-    return passed(count, count)
+        return inapplicable("a prompt may have no item of this plugin")
+    return passed(count)
 
 
 def _out_of_order(
@@ -305,14 +292,9 @@ def _out_of_order(
 
 def _beyond(bench: Bench, model: Model) -> str | None:
     """Say how one item more than may be was not refused before anything was parsed."""
-    plugin = bench.make()
-    watched = _Watched(plugin)
-    registry = bench.registry(watched, model)
-    config = registry.get_model_config(model.name, max_model_len=10**6)
-    most = plugin.get_max_per_prompt(config)
-    samples = (bench.good[0],) * (most + 1)
-    processor = runtime("processor").MultiModalProcessor(registry, config)
-    found = ask("the pipeline", processor.process, _request(bench, model, samples))
+    watched = _Watched(bench.make())
+    _, most = _processor(bench, watched, model)
+    found = _processed(bench, watched, model, (bench.good[0],) * (most + 1))
     if not refused(found.error):
         return f"{most + 1} items were not refused where {most} may be"
     if watched.parsed:

@@ -19,6 +19,7 @@ from conformance.checking import checks
 from conformance.findings import Finding, failed, passed
 from conformance.multimodal.modality import hostile, shape
 from conformance.multimodal.modality.bench import Bench
+from conformance.multimodal.modality.calls import answered
 from conformance.multimodal.modality.models import Model
 from conformance.multimodal.modality.orders import turned
 from conformance.multimodal.modality.served import Served, finished, parsed, run_through
@@ -144,7 +145,7 @@ def _searched(trial: Trial, judge: Any, told: Any, *, mistakes: bool) -> Finding
     if worst:
         finding: Finding = told(*worst)
         return attrs.evolve(finding, examples=count, acted=count)
-    return passed(count, count)
+    return passed(count)
 
 
 def _different(
@@ -185,7 +186,7 @@ def threads(trial: Trial) -> Finding:
             count,
             case=table(("item", "what", "then"), rows),
         )
-    return passed(count, count)
+    return passed(count)
 
 
 def _on_threads(bench: Bench, model: Model) -> list[tuple[Sample, Served]]:
@@ -208,7 +209,7 @@ def _on_threads(bench: Bench, model: Model) -> list[tuple[Sample, Served]]:
         try:
             for turn in range(EACH):
                 sample = bench.good[(number + turn) % len(bench.good)]
-                got = run_through(plugin, sample.data(bench.form), config)
+                got = run_through(plugin, sample.data(bench.form), config, answered)
                 served.append((sample, _kept(got)))
         except BaseException as error:  # noqa: BLE001 - handed to the main thread
             raised.append(error)
@@ -270,4 +271,4 @@ def own_arrays(trial: Trial) -> Finding:
         for sample, features, was in returned:
             if what := shape.arrays(features, was):
                 return failed(f"the arrays of {sample} were changed by later items: {what}")
-    return passed(len(bench.good), len(bench.good))
+    return passed(len(bench.good))

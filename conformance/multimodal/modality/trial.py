@@ -11,7 +11,6 @@ import attrs
 from conformance.checking import Simulation
 from conformance.findings import Finding
 from conformance.multimodal.modality.bench import Bench, ConstructorRaised
-from conformance.multimodal.modality.served import Served, finished
 from conformance.multimodal.modality.stock import Sample
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -42,10 +41,6 @@ class Trial(Simulation):
     def known(self) -> tuple[Sample, ...]:
         """Return the samples that the plugin takes, none where nobody knows any."""
         return self.bench.good if self.bench.sorted_out() else ()
-
-    def finish(self, plugin: object, found: Served, config: object) -> Served:
-        """Take an item that was parsed, or not, through the other methods."""
-        return finished(plugin, found.item, config) if found.good else found
 
     def context(self) -> dict[str, Any]:
         """Return what a certificate says about this trial."""

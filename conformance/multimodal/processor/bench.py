@@ -13,7 +13,7 @@ import attrs
 from conformance.multimodal.processor import deployment
 from conformance.multimodal.processor.answers import Answer, CannotBuild, answer
 from conformance.multimodal.processor.host import Host
-from conformance.multimodal.processor.processed import Processed
+from conformance.multimodal.processor.processed import Processed, ranges_of
 from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.sameness import outline
 from conformance.multimodal.processor.stock import (
@@ -213,6 +213,19 @@ class Bench:
                 found += tokenizer.encode(text, add_special_tokens=False)
         return found
 
+    def handed_over(
+        self,
+        tokens: list[int],
+        data: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
+        *,
+        names: Mapping[str, Sequence[str]] | None = None,
+    ) -> Answer:
+        """Return what a new processor makes of tokens, and of items that may have ids."""
+        return answer(
+            lambda: self.host.process(self.processor(), tokens, data, options or {}, names=names)
+        )
+
     def process(
         self,
         prompt: Prompt,
@@ -241,26 +254,35 @@ class Bench:
         key = (item, options)
         if key not in self._rows:
             found = self.alone(item, options)
-            self._rows[key] = found if not found.good else self.encoded(found.value, item)
+            self._rows[key] = found if not found.good else self.encoded(found.value, item.modality)
         return self._rows[key]
 
-    def encoded(self, processed: Processed, item: Item) -> Answer:
-        """Encode an item that was processed alone."""
-        one = [(item.modality, processed.data[item.modality][0])]
-        return answer(lambda: self.host.encode(one)[0])
+    def encoded(self, processed: Processed, modality: str) -> Answer:
+        """Encode the first item of a modality."""
+        return answer(lambda: self.host.encode([(modality, processed.data[modality][0])])[0])
 
     def encode(self, prompt: Prompt) -> Answer:
-        """Return the rows of a prompt's items, encoded together; in the order of the prompt."""
+        """Return the rows of a prompt's items, encoded together, asked once."""
         if prompt not in self._encoded:
             found = self.processed(prompt)
-            if found.good:
-                data, places = found.value.data, list(prompt.places())
-                # The data of an item may be missing, as MM-10 says.
-                found = answer(
-                    lambda: self.host.encode([(name, data[name][index]) for name, index in places])
-                )
-            self._encoded[prompt] = found
+            self._encoded[prompt] = self.encode_again(prompt) if found.good else found
         return self._encoded[prompt]
+
+    def encode_again(self, prompt: Prompt) -> Answer:
+        """Encode the items of a prompt that is processed; rows come in the order of the prompt."""
+        data = self.processed(prompt).value.data
+        # The data of an item may be missing, as MM-10 says.
+        return answer(
+            lambda: self.host.encode([(name, data[name][index]) for name, index in prompt.places()])
+        )
+
+    def dummy(self, counts: Mapping[str, int]) -> Answer:
+        """Return what vLLM profiles the model with, for so many items of each modality."""
+        return answer(lambda: self.host.dummy(self.processor(), counts))
+
+    def ready(self, prompt: Prompt) -> bool:
+        """Tell whether a prompt is processed, and each of its items alone."""
+        return self.usable(prompt) and self.processed(prompt).good
 
     def usable(self, prompt: Prompt) -> bool:
         """Tell whether each item of a prompt is taken alone, with the prompt's options."""
@@ -268,8 +290,7 @@ class Bench:
 
     def counts(self, prompt: Prompt) -> list[int]:
         """Return the number of tokens for embeddings of each item of a processed prompt."""
-        ranges = self.processed(prompt).value.ranges
-        return [ranges[name][index].count for name, index in prompt.places()]
+        return [one.count for one in ranges_of(prompt, self.processed(prompt).value)]
 
     def meant(self, item: Item, options: int) -> int | None:
         """Return how many placeholders an item is to have, or None where nobody says so.

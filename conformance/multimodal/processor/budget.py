@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import chain
 
 from conformance.findings import Finding, failed, passed, waiting
 from conformance.multimodal.processor import forms
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
@@ -35,21 +33,13 @@ def _occasions(bench: Bench) -> Iterator[dict[str, int]]:
         yield counts
 
 
-def _dummy(bench: Bench, counts: Mapping[str, int]) -> object:
-    return bench.host.dummy(bench.processor(), counts)
-
-
-def _rows(bench: Bench, modality: str, dummy: Processed) -> object:
-    return bench.host.encode([(modality, dummy.data[modality][0])])[0]
-
-
 def dummies(trial: Trial) -> Finding:
     """Dummy inputs hold the items that are asked for, and are processed."""
     bench = trial.bench
     count = 0
     for counts in _occasions(bench):
         count += 1
-        found = answer(partial(_dummy, bench, counts))
+        found = bench.dummy(counts)
         told = ", ".join(f"{number} {name}" for name, number in counts.items())
         if not found.good:
             return failed(f"asked for {told}, get_dummy_mm_inputs {found.describe()}", count)
@@ -57,7 +47,7 @@ def dummies(trial: Trial) -> Finding:
         if have != counts:
             got = ", ".join(f"{number} {name}" for name, number in have.items()) or "nothing"
             return failed(f"asked for {told}, get_dummy_mm_inputs gives {got}", count)
-    return passed(count, count)
+    return passed(count)
 
 
 def most(bench: Bench) -> Answer:
@@ -96,7 +86,7 @@ def never_exceeded(trial: Trial) -> Finding:
                 f"for {reserved} in an item",
                 count,
             )
-    return passed(count, count)
+    return passed(count)
 
 
 def _beyond(trial: Trial, estimates: Mapping[str, int]) -> Iterator[Prompt]:
@@ -125,7 +115,7 @@ def agrees(trial: Trial) -> Finding:
     for modality, estimate in found.value.items():
         if not bench.limits.get(modality):
             continue  # of what no prompt may have, there is no dummy item
-        made = answer(partial(_dummy, bench, {modality: 1}))
+        made = bench.dummy({modality: 1})
         if not made.good or not made.value.ranges.get(modality):
             continue
         count += 1
@@ -136,7 +126,7 @@ def agrees(trial: Trial) -> Finding:
                 f"has {dummy}",
                 count,
             )
-    return passed(count, count)
+    return passed(count)
 
 
 def encoded(trial: Trial) -> Finding:
@@ -144,18 +134,18 @@ def encoded(trial: Trial) -> Finding:
     bench = trial.bench
     count = 0
     for modality in bench.stock.items:
-        made = answer(partial(_dummy, bench, {modality: 1}))
+        made = bench.dummy({modality: 1})
         if not made.good:
             continue
-        one = made.value
-        rows = answer(partial(_rows, bench, modality, one))
+        rows = bench.encoded(made.value, modality)
         count += 1
         if not rows.good:
             return failed(f"encoding the dummy item of {modality} {rows.describe()}", count)
-        if len(rows.value) != one.ranges[modality][0].count:
+        wanted = made.value.ranges[modality][0].count
+        if len(rows.value) != wanted:
             return failed(
-                f"the dummy item of {modality} has {one.ranges[modality][0].count} placeholders "
-                f"and {len(rows.value)} rows",
+                f"the dummy item of {modality} has {wanted} placeholders and {len(rows.value)} "
+                "rows",
                 count,
             )
-    return passed(count, count)
+    return passed(count)

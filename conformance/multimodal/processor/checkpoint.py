@@ -83,6 +83,11 @@ def _module(name: str) -> object:
     return loaded_from(found)
 
 
+def has_weights(folder: str | Path) -> bool:
+    """Tell whether a checkpoint has weights; one for processors alone need not."""
+    return any(Path(folder).glob("*.safetensors"))
+
+
 def remove(folder: Path) -> None:
     """Remove a checkpoint that :func:`folder_of` had written; any other one is kept."""
     if folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(_PREFIX):

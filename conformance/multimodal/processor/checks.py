@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from conformance.checking import Check
-from conformance.findings import Finding, failed
+from conformance.findings import Finding, failed, inapplicable, unjudged
 from conformance.multimodal.processor import (
     budget,
     embeddings,
@@ -22,8 +22,8 @@ from conformance.multimodal.processor import (
 )
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import ANY, CACHED, SEVERAL, Prompt, Shape, alone
-from conformance.multimodal.processor.search import Broken
-from conformance.multimodal.processor.trial import Judge, Trial
+from conformance.multimodal.processor.search import Broken, Judge
+from conformance.multimodal.processor.trial import Trial
 from conformance.plugin.expectation import OracleFailed
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -48,7 +48,7 @@ JUDGES: Mapping[str, tuple[Judge, Shape]] = {
     "MM-27": (embeddings.steady, ANY),
     "MM-28": (embeddings.placed, ANY),
     "MM-30": (processing.steady, ANY),
-    "MM-31": (processing.unchanged, ANY),
+    "MM-31": (processing.left_alone, ANY),
     "MM-32": (processing.same_data_alone, SEVERAL),
     "MM-33": (placeholders.same_count, SEVERAL),
     "MM-34": (processing.cached, CACHED),
@@ -96,7 +96,7 @@ def _unsaid(trial: Trial) -> Finding | None:
     """Return that nobody says how many placeholders an item has, if so."""
     if trial.bench.expected is not None:
         return None
-    return Finding(Verdict.NOT_APPLICABLE, message="the profile has no `expected`")
+    return inapplicable("the profile has no `expected`")
 
 
 def _means(trial: Trial) -> Finding:
@@ -105,25 +105,21 @@ def _means(trial: Trial) -> Finding:
         # In plain forms alone: a function of a few lines knows no others.
         return _also(trial, "MM-81", [*map(alone, trial.extreme()), *trial.at_steps()])
     except OracleFailed as error:
-        return Finding(Verdict.NOT_VERIFIED, message=str(error))
+        return unjudged(str(error))
 
 
-def _in_a_row(trial: Trial) -> Finding:
-    """Judge prompts after others, and items that are the first of their process."""
-    found = _also_alone("MM-36")(trial)
-    if found.verdict is Verdict.PASS:
-        why = processing.unlike_the_first(trial.bench, trial.untouched)
-        return failed(why, found.examples) if why else found
-    return found
+def _and_as_the_first(
+    look: Callable[[Trial], Finding], unlike: Callable[[Bench, Untouched], str | None]
+) -> Callable[[Trial], Finding]:
+    """Judge prompts, and then items by what comes of them as the first of their process."""
 
+    def judge(trial: Trial) -> Finding:
+        found = look(trial)
+        if found.verdict is Verdict.PASS and (why := unlike(trial.bench, trial.untouched)):
+            return failed(why, found.examples)
+        return found
 
-def _encoded_again(trial: Trial) -> Finding:
-    """Judge items that are encoded again, and one right after its mirror image."""
-    found = _look("MM-27")(trial)
-    if found.verdict is Verdict.PASS:
-        why = embeddings.unlike_the_first(trial.bench, trial.untouched)
-        return failed(why, found.examples) if why else found
-    return found
+    return judge
 
 
 _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
@@ -136,8 +132,8 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-18": placeholders.empty,
     **{rule: _also_alone(rule) for rule in ("MM-20", "MM-21", "MM-22", "MM-23", "MM-24")},
     **{rule: _among(rule) for rule in ("MM-25", "MM-26")},
-    "MM-27": _encoded_again,
-    "MM-36": _in_a_row,
+    "MM-27": _and_as_the_first(_look("MM-27"), embeddings.unlike_the_first),
+    "MM-36": _and_as_the_first(_also_alone("MM-36"), processing.unlike_the_first),
     "MM-37": hashing.told_apart,
     "MM-40": hashing.distinct,
     "MM-38": hashing.by_options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,11 @@ import attrs
 import torch
 from PIL import Image
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.multimodal.processor import running
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
+from conformance.multimodal.processor.checkpoint import has_weights
 from conformance.multimodal.processor.processed import Range, by_place, mask_of, ranges_of
 from conformance.multimodal.processor.prompts import Prompt
 from conformance.multimodal.processor.search import Trouble
@@ -45,8 +46,7 @@ def interface(trial: Trial) -> Finding:
     made = answer(bench.host.model)
     if made.error is not None:
         if out := way_out(made.error, cls.__module__, inspect.getsourcefile(cls)):
-            why = f"making the model {made.describe()}: {out}"
-            return Finding(Verdict.NOT_VERIFIED, message=why)
+            return unjudged(f"making the model {made.describe()}: {out}")
         return failed(f"making the model {made.describe()}")
     return _serves(bench)
 
@@ -60,19 +60,23 @@ def _serves(bench: Bench) -> Finding:
     loaded = answer(lambda: running.load(bench.host))
     if loaded.good:
         return Finding(Verdict.PASS, 1, 1)
-    if running.weights(bench.host):
+    if has_weights(bench.host.folder):
         return failed(f"loading the checkpoint {loaded.describe()}")
     why = "with no weights to load; give a [multimodal] model that has a checkpoint with some"
-    return Finding(Verdict.NOT_VERIFIED, message=f"load_weights {loaded.describe()}, {why}")
+    return unjudged(f"load_weights {loaded.describe()}, {why}")
 
 
-def _ready(bench: Bench, prompt: Prompt) -> bool:
-    return bench.usable(prompt) and bench.processed(prompt).good
+def _rows(bench: Bench, prompt: Prompt) -> list[torch.Tensor] | None:
+    """Return the rows of a prompt's items; None where they are none, which are other rules'."""
+    if not bench.ready(prompt) or not (found := bench.encode(prompt)).good:
+        return None
+    rows: list[torch.Tensor] = found.value
+    return rows
 
 
 def one_each(bench: Bench, prompt: Prompt) -> Trouble | None:
     """Every item gets one tensor of two dimensions, as vLLM's own check demands."""
-    if not _ready(bench, prompt):
+    if not bench.ready(prompt):
         return None
     found = bench.encode(prompt)
     return None if found.good else Trouble(f"encoding the items {found.describe()}")
@@ -80,36 +84,44 @@ def one_each(bench: Bench, prompt: Prompt) -> Trouble | None:
 
 def missing(bench: Bench, prompt: Prompt) -> Trouble | None:
     """No item gets fewer rows than it has placeholders."""
-    return _counted(bench, prompt, lambda rows, wanted: rows < wanted and rows != 1)
+    return _counted(bench, prompt, "MM-21")
 
 
 def surplus(bench: Bench, prompt: Prompt) -> Trouble | None:
     """No item gets more rows than it has placeholders."""
-    return _counted(bench, prompt, lambda rows, wanted: rows > wanted)
+    return _counted(bench, prompt, "MM-22")
 
 
 def single(bench: Bench, prompt: Prompt) -> Trouble | None:
     """No single row stands in for several."""
-    return _counted(bench, prompt, lambda rows, wanted: rows == 1 < wanted)
+    return _counted(bench, prompt, "MM-23")
 
 
-_WHAT = {
-    "missing": "vLLM cannot place them: the engine ends",
-    "surplus": "vLLM cuts off the rest without a word",
-    "single": "vLLM copies it to all of them without a word",
+#: What vLLM makes of a wrong number of rows.
+_THEN = {
+    "MM-21": "vLLM cannot place them: the engine ends",
+    "MM-22": "vLLM cuts off the rest without a word",
+    "MM-23": "vLLM copies it to all of them without a word",
 }
 
 
-def _counted(bench: Bench, prompt: Prompt, wrong: Callable[[int, int], bool]) -> Trouble | None:
-    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+def miscounted(rows: int, wanted: int) -> str | None:
+    """Return the rule that a number of rows breaks, or None."""
+    if rows > wanted:
+        return "MM-22"
+    if rows < wanted:
+        return "MM-23" if rows == 1 else "MM-21"
+    return None
+
+
+def _counted(bench: Bench, prompt: Prompt, rule: str) -> Trouble | None:
+    if (found := _rows(bench, prompt)) is None:
         return None
-    counts = bench.counts(prompt)
-    for index, (rows, wanted) in enumerate(zip(bench.encode(prompt).value, counts, strict=True)):
-        if wrong(len(rows), wanted):
-            name = "surplus" if len(rows) > wanted else "single" if len(rows) == 1 else "missing"
+    for index, (rows, wanted) in enumerate(zip(found, bench.counts(prompt), strict=True)):
+        if miscounted(len(rows), wanted) == rule:
             return Trouble(
                 f"item {letter(index)} ({prompt.items[index].text}) has {wanted} placeholders and "
-                f"{len(rows)} row{'' if len(rows) == 1 else 's'} of embeddings: {_WHAT[name]}",
+                f"{len(rows)} row{'' if len(rows) == 1 else 's'} of embeddings: {_THEN[rule]}",
                 index,
                 str(wanted),
                 str(len(rows)),
@@ -119,10 +131,10 @@ def _counted(bench: Bench, prompt: Prompt, wrong: Callable[[int, int], bool]) ->
 
 def usable(bench: Bench, prompt: Prompt) -> Trouble | None:
     """Rows are floating-point numbers, finite, and as wide as the model's embeddings."""
-    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+    if (found := _rows(bench, prompt)) is None:
         return None
     width = bench.host.config.model_config.get_inputs_embeds_size()
-    for index, rows in enumerate(bench.encode(prompt).value):
+    for index, rows in enumerate(found):
         name = f"the rows of item {letter(index)}"
         if not rows.is_floating_point():
             return Trouble(f"{name} are of type {rows.dtype}", index, "floating", str(rows.dtype))
@@ -190,9 +202,9 @@ def independent(bench: Bench, prompt: Prompt) -> Trouble | None:
 
 def _differing(bench: Bench, prompt: Prompt) -> list[tuple[int, torch.Tensor]]:
     """Return the items whose rows are not those that they get alone."""
-    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+    if (found := _rows(bench, prompt)) is None:
         return []
-    return _unlike_alone(bench, bench.encode(prompt).value, prompt.items, prompt.options)
+    return _unlike_alone(bench, found, prompt.items, prompt.options)
 
 
 def _unlike_alone(
@@ -248,20 +260,17 @@ def among_prompts(bench: Bench, *, swapped: bool) -> Finding:
                 if not swapped and other is None:
                     what = f"{beside} the rows of {name} are not those that it gets alone"
                     return failed(what, count)
-    return passed(count, count)
+    return passed(count)
 
 
 def steady(bench: Bench, prompt: Prompt) -> Trouble | None:
     """The same items get the same rows again."""
-    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+    if (found := _rows(bench, prompt)) is None:
         return None
-    data = bench.processed(prompt).value.data
-    again = answer(
-        lambda: bench.host.encode([(name, data[name][index]) for name, index in prompt.places()])
-    )
+    again = bench.encode_again(prompt)
     if not again.good:
         return Trouble(f"encoding the same items again {again.describe()}")
-    for index, (one, other) in enumerate(zip(bench.encode(prompt).value, again.value, strict=True)):
+    for index, (one, other) in enumerate(zip(found, again.value, strict=True)):
         if not same_rows(one, other):
             return Trouble(f"item {letter(index)} gets other rows the second time", index)
     return None
@@ -324,11 +333,10 @@ def _mirrored(item: Item) -> Item | None:
 
 def placed(bench: Bench, prompt: Prompt) -> Trouble | None:
     """``embed_input_ids`` puts the rows in their places, and leaves the text as it is."""
-    if not _ready(bench, prompt) or not bench.encode(prompt).good:
+    rows = _rows(bench, prompt)
+    if rows is None or [len(one) for one in rows] != bench.counts(prompt):
         return None
-    tokens, rows = bench.processed(prompt).value.tokens, bench.encode(prompt).value
-    if [len(one) for one in rows] != bench.counts(prompt):
-        return None
+    tokens = bench.processed(prompt).value.tokens
     ranges = ranges_of(prompt, bench.processed(prompt).value)
     mask = mask_of(len(tokens), ranges)
     given = [one.clone() for one in by_place(rows, ranges)]

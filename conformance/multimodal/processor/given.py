@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from vllm.multimodal.parse import EmbeddingItems
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.host import MODALITIES
@@ -19,7 +19,6 @@ from conformance.multimodal.processor.processed import Processed
 from conformance.multimodal.processor.prompts import side_by_side
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
-from conformance.verdict import Verdict
 from conformance.watching.comparison import same_rows
 
 #: Items of a modality whose rows are given, alone and then the first two together.
@@ -50,9 +49,8 @@ def seen(trial: Trial) -> Finding:
                     names = " and ".join(repr(item.text) for item in chosen)
                     return failed(f"given the rows of {modality} {names}, {why}", count)
     if not count:
-        why = "it takes no rows in place of items, which operators have to allow"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
-    return passed(count, count)
+        return inapplicable("it takes no rows in place of items, which operators have to allow")
+    return passed(count)
 
 
 def _rows(trial: Trial, processor: Any, item: Item) -> torch.Tensor | None:  # noqa: ANN401 - the plugin's processor

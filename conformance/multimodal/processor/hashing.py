@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.processed import Processed
+from conformance.multimodal.processor.processed import Processed, of_item
 from conformance.multimodal.processor.prompts import Prompt, alone, side_by_side
 from conformance.multimodal.processor.sameness import same_data
 from conformance.multimodal.processor.search import Trouble
@@ -45,7 +45,7 @@ def distinct(trial: Trial) -> Finding:
                 )
         if found := _named_alike(bench, modality):
             return failed(found, count)
-    return passed(count, count)
+    return passed(count)
 
 
 #: The ids that clients give items: they differ in one letter, at the end, in front, or by its case.
@@ -69,10 +69,8 @@ def _named_alike(bench: Bench, modality: str) -> str | None:
 
 def _named(bench: Bench, prompt: Prompt, names: Mapping[str, Sequence[str]]) -> Answer:
     """Process a prompt whose client gives its items ids."""
-    tokens, options = bench.tokens(prompt), bench.stock.chosen(prompt.options)
-    return answer(
-        lambda: bench.host.process(bench.processor(), tokens, prompt.data(), options, names=names)
-    )
+    options = bench.stock.chosen(prompt.options)
+    return bench.handed_over(bench.tokens(prompt), prompt.data(), options, names=names)
 
 
 def _same(left: Processed, right: Processed, modality: str) -> bool:
@@ -162,7 +160,7 @@ def told_apart(trial: Trial) -> Finding:
                     "and become the same, and have different hashes",
                     count,
                 )
-    return passed(count, count)
+    return passed(count)
 
 
 def _own(bench: Bench, item: Item) -> Answer:
@@ -175,8 +173,7 @@ def by_options(trial: Trial) -> Finding:
     bench = trial.bench
     options = bench.stock.options
     if len(options) == 1:
-        why = "no mm_processor_kwargs are known: give some in [multimodal] options"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
+        return inapplicable("no mm_processor_kwargs are known: give some in [multimodal] options")
     count = acted = 0
     for item in bench.stock.everything:
         made = [
@@ -199,7 +196,7 @@ def by_options(trial: Trial) -> Finding:
             return failed(found, count)
     if not acted:
         why = "the mm_processor_kwargs in [multimodal] options change nothing"
-        return Finding(Verdict.NOT_APPLICABLE, count, message=why)
+        return inapplicable(why, count)
     return passed(count, acted)
 
 
@@ -223,9 +220,3 @@ def _named_in_spite(bench: Bench, item: Item, made: Sequence[tuple[int, Processe
 
 def _told(options: Any) -> str:  # noqa: ANN401 - a mapping
     return repr(dict(options)) if options else "no options"
-
-
-def of_item(item: Any) -> dict[str, Any]:  # noqa: ANN401 - `MultiModalKwargsItem`
-    """Return the plain data of an item."""
-    found: dict[str, Any] = item.get_data()
-    return found

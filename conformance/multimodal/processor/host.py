@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -136,15 +136,9 @@ class Host:
         with limited(CONSTRUCTOR_LIMIT), calling("the processor's constructor"):
             return MULTIMODAL_REGISTRY.create_processor(self.config.model_config)
 
-    @contextmanager
-    def embeddings(self) -> Iterator[None]:
+    def embeddings(self) -> AbstractContextManager[None]:
         """Let requests have rows in place of items within the block, as ``--enable-mm-embeds``."""
-        config = self.config.model_config.get_multimodal_config()
-        before, config.enable_mm_embeds = config.enable_mm_embeds, True
-        try:
-            yield
-        finally:
-            config.enable_mm_embeds = before
+        return self._configured("enable_mm_embeds", value=True)
 
     def process(
         self,
@@ -278,10 +272,8 @@ class Host:
                     rows = model.embed_multimodal(**batch)
                 sanity_check_mm_encoder_outputs(rows, expected_num_items=count)
                 outputs += [one.cpu() for one in rows]
-        found: list[Any] = [None] * len(items)
-        for index, rows in zip(order, outputs, strict=True):
-            found[index] = rows
-        return found
+        found = dict(zip(order, outputs, strict=True))
+        return [found[index] for index in range(len(items))]
 
     def embed(
         self, tokens: Sequence[int], rows: list[torch.Tensor] | None, mask: Sequence[bool]
@@ -306,50 +298,35 @@ class Host:
 
     def cache(self, capacity: int) -> Any:  # noqa: ANN401 - one of vLLM's
         """Return the cache of a front end that shares no memory with its engine."""
-        with self._capacity(capacity):
+        with self._configured("mm_processor_cache_gb", capacity / _GIB):
             return MultiModalProcessorOnlyCache(self.config.model_config)
 
     def paired_caches(self, capacity: int) -> tuple[Any, Any]:
         """Return the caches of a front end and of its engine, which go hand in hand."""
-        with self._capacity(capacity):
+        with self._configured("mm_processor_cache_gb", capacity / _GIB):
             config = self.config.model_config
             return LruKeyReplicatedSenderCache(config), LruKeyReplicatedReceiverCache(config)
 
-    def _capacity(self, capacity: int) -> _Capacity:
-        return _Capacity(self.config.model_config.get_multimodal_config(), capacity / _GIB)
+    @contextmanager
+    def _configured(self, name: str, value: object) -> Iterator[None]:
+        """Give the configuration of items another value within the block."""
+        config = self.config.model_config.get_multimodal_config()
+        before = getattr(config, name)
+        setattr(config, name, value)
+        try:
+            yield
+        finally:
+            setattr(config, name, before)
 
 
-@attrs.define
-class _Capacity:
-    """Gives caches that are made within the block another size."""
-
-    _config: Any
-    _size: float
-    _usual: float = 0.0
-
-    def __enter__(self) -> None:
-        self._usual = self._config.mm_processor_cache_gb
-        self._config.mm_processor_cache_gb = self._size
-
-    def __exit__(self, *_: object) -> None:
-        self._config.mm_processor_cache_gb = self._usual
-
-
-@attrs.define
-class calling:  # noqa: N801 - reads as a verb, like `in_call`
-    """Says what of the plugin is being called, and lets it end no process."""
-
-    _what: str
-    _within: Any = None
-
-    def __enter__(self) -> None:
-        self._within = in_call(self._what)
-        self._within.__enter__()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._within.__exit__(kind, error, trace)
-        if isinstance(error, SystemExit):
-            raise Exited(f"{self._what} ended the process: SystemExit({error.code})") from error
+@contextmanager
+def calling(what: str) -> Iterator[None]:
+    """Say what of the plugin is being called, and let it end no process."""
+    try:
+        with in_call(what):
+            yield
+    except SystemExit as error:
+        raise Exited(f"{what} ended the process: SystemExit({error.code})") from error
 
 
 def size_of(item: object) -> int:

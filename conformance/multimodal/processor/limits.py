@@ -9,11 +9,11 @@ from typing import Any
 
 import attrs
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.processor.answers import ALLOW, Answer, answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.prompts import Prompt, alone
+from conformance.multimodal.processor.prompts import alone, crowded
 from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.multimodal.processor.trial import Trial
 from conformance.verdict import Verdict
@@ -74,16 +74,15 @@ def served(trial: Trial) -> Finding:
             return failed(f"get_supported_mm_limits names {modality}, and a prompt with one {said}")
         refused = {i: w for i, w in bench.refused.items() if i.modality == modality}
         if any(bench.alone(each).forbidden for each in refused):
-            why = f"no item is known of {modality}, whose items are refused: {ALLOW}"
-            return Finding(Verdict.NOT_VERIFIED, message=why)
+            return unjudged(f"no item is known of {modality}, whose items are refused: {ALLOW}")
         said = next(iter(refused.values()), None)
         unknown.append(f"{modality} ({said})" if said else modality)
     if unknown:
         why = f"no item is known of {', '.join(unknown)}"
         if not bench.lacks:
             why += ": give some that it takes in [multimodal] items"
-        return Finding(Verdict.NOT_VERIFIED, message=why)
-    return passed(len(wanted), len(wanted))
+        return unjudged(why)
+    return passed(len(wanted))
 
 
 def promised(trial: Trial) -> Finding:
@@ -111,9 +110,8 @@ def promised(trial: Trial) -> Finding:
             return failed(said, case={"shown": prompts[0]})
     count = len(bench.promised) + len(options)
     if not count:
-        why = "the profile names no items, forms or options"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
-    return Finding(Verdict.NOT_VERIFIED, message=lacking) if lacking else passed(count, count)
+        return inapplicable("the profile names no items, forms or options")
+    return unjudged(lacking) if lacking else passed(count)
 
 
 def odd(trial: Trial) -> Finding:
@@ -122,14 +120,13 @@ def odd(trial: Trial) -> Finding:
     for one, why in bench.failing.items():
         return failed(f"{one.modality} {one.text!r} {why}, {_OF_SERVER}")
     if not bench.unusual:
-        why = "nobody knows what an unusual item of its modalities is"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
+        return inapplicable("nobody knows what an unusual item of its modalities is")
     for count, one in enumerate(bench.unusual, 1):
         found = bench.alone(one)
         if not (found.good or found.of_client or found.lacks):
             what = f"{one.modality} {one.text!r} {found.describe()}, {_OF_SERVER}"
             return failed(what, count, case={"shown": alone(one)})
-    return passed(len(bench.unusual), len(bench.unusual))
+    return passed(len(bench.unusual))
 
 
 #: Bytes, and seconds of processor time, that an item may take which is some megabytes itself.
@@ -140,14 +137,13 @@ def fits(trial: Trial) -> Finding:
     """No item of an extreme shape or length fills or stalls the process."""
     items = trial.extreme()
     if not items:
-        why = "no item of an extreme shape is known of its modalities"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
+        return inapplicable("no item of an extreme shape is known of its modalities")
     if _taking(trial.bench, items):  # which one it is tells only one by one
         for count, one in enumerate(items, 1):
             if took := _taking(trial.bench, [one]):
                 what = f"{one.modality} {one.text!r}"
                 return failed(f"{what} {took}", count)
-    return passed(len(items), len(items))
+    return passed(len(items))
 
 
 def _taking(bench: Bench, items: Sequence[Item]) -> str | None:
@@ -180,7 +176,7 @@ def _exceeded(trial: Trial, *, late: bool) -> Finding:
     count = 0
     for modality, items in bench.stock.items.items():
         limit = bench.limits[modality]
-        prompt = Prompt((2, *(items[n % len(items)] for n in range(limit + 1)), 1))
+        prompt = crowded(items, limit + 1)
         found, worked = _watched(bench, bench.tokens(prompt), prompt.data())
         count += 1
         what = f"{limit + 1} items of {modality}, of which {limit} are allowed,"
@@ -191,7 +187,7 @@ def _exceeded(trial: Trial, *, late: bool) -> Finding:
             return failed(f"{what} are processed", count)
         elif not found.of_client:
             return failed(f"{what}: it {found.describe()}, {_OF_SERVER}", count)
-    return passed(count, count)
+    return passed(count)
 
 
 @attrs.frozen
@@ -238,4 +234,4 @@ def unsupported(trial: Trial) -> Finding:
             return failed(f"an item of {modality}: it {said}, {_OF_SERVER}", count)
         if worked:
             return failed(f"an item of {modality} is refused after {worked} has been called", count)
-    return passed(count, count)
+    return passed(count)

@@ -13,10 +13,11 @@ import attrs
 from conformance.live_trial import LiveTrial
 from conformance.multimodal.processor.answers import CannotBuild
 from conformance.multimodal.processor.bench import Bench
+from conformance.multimodal.processor.embeddings import miscounted
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.processing import unlike_the_first
-from conformance.multimodal.processor.prompts import Prompt, alone
-from conformance.multimodal.processor.stock import Item, item
+from conformance.multimodal.processor.prompts import Prompt, alone, crowded
+from conformance.multimodal.processor.stock import item
 from conformance.plugin.target import GENERAL_PLUGINS, registering_entry
 from conformance.verdict import must_wait
 from conformance.watching.interruption import PluginHung
@@ -57,14 +58,13 @@ _MODULE = "vllm_conformance_multimodal_entry"
 
 #: What makes vLLM know a class.
 _IMPORTED = """\
-from functools import reduce
-from importlib import import_module
+from pkgutil import resolve_name
 
 
 def register():
     from vllm import ModelRegistry
 
-    cls = reduce(getattr, NAMES, import_module(MODULE))
+    cls = resolve_name(NAME)
     for name in ARCHITECTURES:
         ModelRegistry.register_model(name, cls)
 """
@@ -118,11 +118,6 @@ class ProcessorTrial(LiveTrial):
     def pools(self) -> bool:
         """Whether the model pools, and generates nothing; false until that is known."""
         return self._opened and self.bench.host.config.model_config.runner_type == "pooling"
-
-    @property
-    def weights(self) -> bool:
-        """Whether the checkpoint has weights; one for processors alone need not."""
-        return any(Path(self.checkpoint).glob("*.safetensors"))
 
     @property
     def architectures(self) -> list[str]:
@@ -197,7 +192,7 @@ def entry_module(folder: Path, trial: ProcessorTrial) -> str:
     plugin = trial.opening.plugin
     given: dict[str, Any] = {"ARCHITECTURES": trial.architectures}
     if plugin.known_as is None:
-        given |= {"MODULE": plugin.module, "NAMES": plugin.qualname.split(".")}
+        given["NAME"] = plugin.fqcn
         body = _IMPORTED
     else:
         entry = registering_entry(plugin.target)
@@ -243,16 +238,8 @@ def _fits(trial: ProcessorTrial, prompt: Prompt) -> bool:
 
 def too_many(bench: Bench) -> list[tuple[str, Prompt]]:
     """Return for each modality a prompt with one item more than is allowed."""
-    found = []
-    for modality, items in bench.stock.items.items():
-        count = bench.limits[modality] + 1
-        parts: tuple[int | Item, ...] = (
-            2,
-            *(items[index % len(items)] for index in range(count)),
-            1,
-        )
-        found.append((modality, Prompt(parts)))
-    return found
+    stock = bench.stock.items
+    return [(name, crowded(items, bench.limits[name] + 1)) for name, items in stock.items()]
 
 
 def refused_options(bench: Bench) -> list[tuple[str, Prompt]]:
@@ -269,18 +256,14 @@ def refused_options(bench: Bench) -> list[tuple[str, Prompt]]:
     ]
 
 
-def miscounted(counts: Sequence[tuple[int, int]]) -> tuple[str, int] | None:
+def first_miscounted(counts: Sequence[tuple[int, int]]) -> tuple[str, int] | None:
     """Return the rule that numbers of rows break, and which item it is.
 
     *counts* has rows and placeholders of each item.
     """
     for index, (rows, wanted) in enumerate(counts):
-        if rows > wanted:
-            return SURPLUS, index
-        if rows == 1 < wanted:
-            return SINGLE, index
-        if rows < wanted:
-            return MISSING, index
+        if (rule := miscounted(rows, wanted)) is not None:
+            return rule, index
     return None
 
 

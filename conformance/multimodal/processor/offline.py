@@ -23,6 +23,7 @@ from conformance.multimodal.offline import Asked, attempted, unstarted
 from conformance.multimodal.processor import checkpoint, forms, live
 from conformance.multimodal.processor.answers import Answer
 from conformance.multimodal.processor.live import ProcessorTrial
+from conformance.multimodal.processor.processed import ranges_of
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.stock import USUAL, Item, item
 from conformance.plugin.expectation import OracleFailed
@@ -65,7 +66,7 @@ class Trial(ProcessorTrial):
                 self.checkpoint,
                 limits=self.bench.limits,
                 max_model_len=self.max_model_len,
-                weights=self.weights,
+                weights=checkpoint.has_weights(self.checkpoint),
                 device=self.device,
                 chunked=self.bench.host.config.model_config.is_chunked_prefill_supported,
                 arguments=self.bench.engine,
@@ -105,9 +106,8 @@ class Trial(ProcessorTrial):
         wanted = self.bench.processed(prompt).value
         if got.prompt != wanted.tokens:
             return f"the engine got {len(got.prompt)} tokens and the simulator {len(wanted.tokens)}"
-        ranges = [wanted.ranges[name][index] for name, index in prompt.places()]
         live_ranges = [(one.offset, one.length, one.count) for one in got.places]
-        simulated = [(one.offset, one.length, one.count) for one in ranges]
+        simulated = [(one.offset, one.length, one.count) for one in ranges_of(prompt, wanted)]
         if live_ranges != simulated:
             return f"the engine has items at {live_ranges} and the simulator at {simulated}"
         return None
@@ -293,7 +293,7 @@ class Trial(ProcessorTrial):
             for place in places
             if place.identifier in encoded
         ]
-        found = live.miscounted(known)
+        found = live.first_miscounted(known)
         if found is None:
             return False
         rule, position = found

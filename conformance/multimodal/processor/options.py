@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.findings import Finding, failed, passed
+from conformance.multimodal.processor.embeddings import miscounted
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.trial import Trial
 
@@ -38,13 +39,13 @@ def harmless(trial: Trial) -> Finding:
         if not found.good:
             return failed(f"{what} encoding it {found.describe()}", count, case={"shown": prompt})
         (rows,), (wanted,) = found.value, bench.counts(prompt)
-        if len(rows) < wanted and len(rows) != 1:
+        if miscounted(len(rows), wanted) == "MM-21":
             return failed(
                 f"{what} has {wanted} placeholders and {len(rows)} rows",
                 count,
                 case={"shown": prompt},
             )
-    return passed(count, count)
+    return passed(count)
 
 
 def refused(trial: Trial) -> Finding:
@@ -64,4 +65,4 @@ def refused(trial: Trial) -> Finding:
         if not found.good and not found.of_client:
             said = f"{found.describe()}, and vLLM calls that the server's error"
             return failed(f"{what} {said}", count, case={"shown": prompt})
-    return passed(count, count)
+    return passed(count)

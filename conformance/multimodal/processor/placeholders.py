@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,12 +12,12 @@ from conformance.findings import Finding, failed, passed
 from conformance.multimodal.processor import forms
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.hashing import of_item
 from conformance.multimodal.processor.processed import (
     Processed,
     Range,
     by_place,
     mask_of,
+    of_item,
     ranges_of,
 )
 from conformance.multimodal.processor.prompts import Prompt, alone
@@ -57,7 +56,7 @@ def processes(bench: Bench, prompt: Prompt) -> Trouble | None:
 
 def known_ranges(bench: Bench, prompt: Prompt) -> list[Range] | None:
     """Return the range of each item in the order of the prompt; None where there are none."""
-    if not bench.usable(prompt) or not bench.processed(prompt).good:
+    if not bench.ready(prompt):
         return None
     return ranges_of(prompt, bench.processed(prompt).value)
 
@@ -254,11 +253,7 @@ def surplus(bench: Bench, prompt: Prompt) -> Trouble | None:
     text = bench.texts.placeholder(modality, len(prompt.of(modality)) + 1) or ""
     extra = bench.host.tokenizer().encode(text, add_special_tokens=False)
     options = bench.stock.chosen(prompt.options)
-    found = answer(
-        lambda: bench.host.process(
-            bench.processor(), [*bench.tokens(prompt), *extra], prompt.data(), options
-        )
-    )
+    found = bench.handed_over([*bench.tokens(prompt), *extra], prompt.data(), options)
     what = f"with one more {text!r} at the end the prompt"
     if not found.good:
         return None if found.refused else Trouble(f"{what} {found.describe()}")
@@ -286,18 +281,13 @@ def _told(ranges: Sequence[Range]) -> str:
     return ", ".join(one.where for one in ranges)
 
 
-def _with_empty_list(bench: Bench, prompt: list[int], modality: str) -> object:
-    return bench.host.process(bench.processor(), prompt, {modality: []}, {})
-
-
 def empty(trial: Trial) -> Finding:
     """A prompt whose lists of items are empty stays text."""
     bench = trial.bench
     count = 0
     for modality in bench.stock.items:
         text = bench.texts.text(0, 3)
-        prompt = list(text)
-        found = answer(partial(_with_empty_list, bench, prompt, modality))
+        found = bench.handed_over(list(text), {modality: []})
         if not found.good:
             return failed(f"a prompt with an empty list of {modality} {found.describe()}", count)
         count += 1
@@ -305,4 +295,4 @@ def empty(trial: Trial) -> Finding:
             return failed(f"a prompt with an empty list of {modality} got placeholders", count)
         if not _holds(bench, list(found.value.tokens), text):
             return failed(f"the text beside an empty list of {modality} is changed", count)
-    return passed(count, count)
+    return passed(count)

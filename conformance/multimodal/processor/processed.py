@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, count
 from typing import Any
 
 import attrs
@@ -33,12 +34,9 @@ class Range:
 
     def embedded(self) -> tuple[int, ...]:
         """Return the positions that get embeddings."""
-        taken = range(self.length) if self.mask is None else _true(self.mask)
-        return tuple(self.offset + index for index in taken)
-
-
-def _true(mask: Sequence[bool]) -> Iterator[int]:
-    return (index for index, value in enumerate(mask) if value)
+        if self.mask is None:
+            return tuple(range(self.offset, self.end))
+        return tuple(compress(count(self.offset), self.mask))
 
 
 @attrs.frozen(eq=False)
@@ -65,6 +63,12 @@ def read(result: Any) -> Processed:  # noqa: ANN401 - vLLM's typed dictionary
         hashes={modality: tuple(names) for modality, names in found["mm_hashes"].items()},
         data={modality: tuple(items) for modality, items in found["mm_kwargs"].items()},
     )
+
+
+def of_item(item: Any) -> dict[str, Any]:  # noqa: ANN401 - `MultiModalKwargsItem`
+    """Return the plain data of an item."""
+    found: dict[str, Any] = item.get_data()
+    return found
 
 
 def ranges_of(prompt: Prompt, processed: Processed) -> list[Range]:

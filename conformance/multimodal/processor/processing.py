@@ -10,26 +10,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 import torch
-from PIL import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.forms import RATE
-from conformance.multimodal.processor.hashing import of_item
 from conformance.multimodal.processor.host import size_of
 from conformance.multimodal.processor.placeholders import inserted
-from conformance.multimodal.processor.processed import Processed
+from conformance.multimodal.processor.processed import Processed, of_item
 from conformance.multimodal.processor.prompts import Prompt, alone
 from conformance.multimodal.processor.sameness import same_data, told_apart
 from conformance.multimodal.processor.search import Trouble
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
-from conformance.verdict import Verdict
+from conformance.multimodal.unchanged import unchanged
 from conformance.watching.comparison import letter
 from conformance.watching.untouched import Ended, Untouched
 
@@ -115,8 +112,16 @@ def unlike_the_first(bench: Bench, untouched: Untouched) -> str | None:
     return None
 
 
-def _miscounted(prompt: Prompt, now: Processed, wanted: Processed, when: str) -> Trouble | None:
-    """Say which item has another number of placeholders, if one has."""
+def _placed_otherwise(
+    prompt: Prompt, got: Answer, wanted: Processed, when: str, *, ordered: bool = True
+) -> Trouble | None:
+    """Say in what two results for a prompt differ, apart from hashes and data.
+
+    Unless *ordered*, one item may stand before another in the one and behind it in the other.
+    """
+    if not got.good:
+        return Trouble(f"{when} the prompt {got.describe()}")
+    now: Processed = got.value
     for index, (name, place) in enumerate(prompt.places()):
         one, other = now.ranges[name][place], wanted.ranges[name][place]
         if one.count != other.count:
@@ -127,6 +132,8 @@ def _miscounted(prompt: Prompt, now: Processed, wanted: Processed, when: str) ->
                 str(other.count),
                 str(one.count),
             )
+    if ordered and (now.tokens != wanted.tokens or now.ranges != wanted.ranges):
+        return Trouble(f"{when} the prompt has other tokens or ranges")
     return None
 
 
@@ -139,31 +146,22 @@ def _other_value(index: int, key: str, mine: object, first: object, when: str) -
 
 def _different(prompt: Prompt, got: Answer, wanted: Processed, when: str) -> Trouble | None:
     """Say in what two results for a prompt differ, apart from hashes."""
-    if not got.good:
-        return Trouble(f"{when} the prompt {got.describe()}")
-    now: Processed = got.value
-    if trouble := _miscounted(prompt, now, wanted, when):
+    if trouble := _placed_otherwise(prompt, got, wanted, when):
         return trouble
-    if now.tokens != wanted.tokens or now.ranges != wanted.ranges:
-        return Trouble(f"{when} the prompt has other tokens or ranges")
     for index, (name, place) in enumerate(prompt.places()):
-        first = wanted.data[name][place]
-        if key := _differing_key(now.data[name][place], first):
-            return _other_value(index, key, now.data[name][place], first, when)
+        now, first = got.value.data[name][place], wanted.data[name][place]
+        if key := _differing_key(now, first):
+            return _other_value(index, key, now, first, when)
     return None
 
 
 def _differing_key(one: object, other: object) -> str | None:
     """Return a field in which two items differ."""
     left, right = of_item(one), of_item(other)
-    return next(
-        (
-            key
-            for key in {**left, **right}
-            if key not in left or key not in right or not same_data(left[key], right[key])
-        ),
-        None,
-    )
+    for key in {**left, **right}:
+        if key not in left or key not in right or not same_data(left[key], right[key]):
+            return key
+    return None
 
 
 def same_data_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
@@ -182,7 +180,7 @@ def same_data_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
     return None
 
 
-def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
+def left_alone(bench: Bench, prompt: Prompt) -> Trouble | None:
     """What a client hands over is as it was afterwards."""
     processor = bench.processor()
     tokens, data = bench.tokens(prompt), prompt.data()
@@ -198,26 +196,9 @@ def unchanged(bench: Bench, prompt: Prompt) -> Trouble | None:
     for index, ((name, place), item) in enumerate(zip(prompt.places(), prompt.items, strict=True)):
         if len(data.get(name, ())) != len(kept[name]):
             return Trouble(f"the list of {name} is changed")
-        if not _same_thing(data[name][place], item.make()):
+        if not unchanged(data[name][place], item.make()):
             return Trouble(f"the data of item {letter(index)} are changed", index)
     return None
-
-
-def _same_thing(one: object, other: object) -> bool:
-    """Tell whether two data of items are the same."""
-    if isinstance(one, Image.Image) and isinstance(other, Image.Image):
-        return (one.mode, one.size, one.tobytes()) == (other.mode, other.size, other.tobytes())
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return bool(one.dtype == other.dtype and np.array_equal(one, other))
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return bool(one.dtype == other.dtype and torch.equal(one, other))
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same_thing, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same_thing(one[key], other[key]) for key in one)
-    # Anything else that cannot be compared is not said to have changed.
-    compared = answer(lambda: bool(one == other))
-    return not compared.good or compared.value is True
 
 
 def cached(bench: Bench, prompt: Prompt) -> Trouble | None:
@@ -323,22 +304,17 @@ def _received(prompt: Prompt, sent: Processed, receiver: Any) -> Processed:  # n
 
 def _cached(bench: Bench, prompt: Prompt, got: Answer, when: str, *, whole: bool) -> Trouble | None:
     wanted: Processed = bench.processed(prompt).value
-    if not got.good:
-        return Trouble(f"{when} the prompt {got.describe()}")
-    now: Processed = got.value
-    if trouble := _miscounted(prompt, now, wanted, when):
-        return trouble
     # Which of several modalities comes first in the same place, vLLM says otherwise with a cache.
     ordered = not (inserted(bench, prompt) and prompt.modalities[1:])
-    if ordered and (now.tokens != wanted.tokens or now.ranges != wanted.ranges):
-        return Trouble(f"{when} the prompt has other tokens or ranges")
+    if trouble := _placed_otherwise(prompt, got, wanted, when, ordered=ordered):
+        return trouble
     for index, (name, place) in enumerate(prompt.places()):
         by_itself = bench.alone(prompt.items[index], prompt.options).value.data[name][0]
-        if now.data[name][place] is None:
+        now = got.value.data[name][place]
+        if now is None:
             return Trouble(f"{when} the data of item {letter(index)} are missing", index)
-        if whole and (key := _differing_key(now.data[name][place], by_itself)):
-            mine, first = now.data[name][place], wanted.data[name][place]
-            return _other_value(index, key, mine, first, when)
+        if whole and (key := _differing_key(now, by_itself)):
+            return _other_value(index, key, now, wanted.data[name][place], when)
     return None
 
 
@@ -369,8 +345,7 @@ def at_any_rate(trial: Trial) -> Finding:
                     case={"shown": other},
                 )
     if not count and lacking:
-        return Finding(Verdict.NOT_VERIFIED, message=lacking)
+        return unjudged(lacking)
     if not count:
-        why = "it takes no sounds that come with their rates"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
-    return passed(count, count)
+        return inapplicable("it takes no sounds that come with their rates")
+    return passed(count)

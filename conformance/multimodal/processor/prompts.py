@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import attrs
@@ -11,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.multimodal.processor.stock import Item, Stock
-from conformance.watching.comparison import letter
 
 #: Tokens of text in a row; parts and items of a prompt.
 MOST_WORDS = 3
@@ -44,11 +45,11 @@ class Prompt:
 
     def places(self) -> list[tuple[str, int]]:
         """Return modality and index in it of each item."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         found = []
         for item in self.items:
-            found.append((item.modality, counts.get(item.modality, 0)))
-            counts[item.modality] = found[-1][1] + 1
+            found.append((item.modality, counts[item.modality]))
+            counts[item.modality] += 1
         return found
 
     def data(self) -> dict[str, list[Any]]:
@@ -66,12 +67,16 @@ def side_by_side(items: Sequence[Item]) -> Prompt:
     return Prompt(tuple(part for item in items for part in (1, item)))
 
 
+def crowded(items: Sequence[Item], count: int) -> Prompt:
+    """Return a prompt with so many items, again from the first where there are fewer."""
+    return Prompt((2, *islice(cycle(items), count), 1))
+
+
 @attrs.frozen
 class Shape:
     """What prompts of a family have."""
 
     least: int = 1  #: items
-    options: bool = True
     share: float = 1.0  #: of the examples that others get
 
 
@@ -128,11 +133,10 @@ def strategy(stock: Stock, limits: Mapping[str, int], shape: Shape) -> SearchStr
     usable = [one for name, items in stock.items.items() for one in items if limits.get(name, 0)]
     part = st.one_of(st.sampled_from(usable), st.sampled_from(usable), st.integers(1, MOST_WORDS))
     parts = st.lists(part, min_size=shape.least, max_size=MOST_PARTS)
-    options = st.integers(0, len(stock.options) - 1) if shape.options else st.just(0)
     drawn = st.builds(
         lambda parts, options, backwards: Prompt(_allowed(parts, limits), options, backwards),
         parts,
-        options,
+        st.integers(0, len(stock.options) - 1),
         st.booleans(),
     )
     return drawn.filter(lambda prompt: len(prompt.items) >= shape.least)
@@ -141,21 +145,11 @@ def strategy(stock: Stock, limits: Mapping[str, int], shape: Shape) -> SearchStr
 def _allowed(parts: Sequence[int | Item], limits: Mapping[str, int]) -> tuple[int | Item, ...]:
     """Return the parts without items that are too many, and without texts that follow texts."""
     found: list[int | Item] = []
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for part in parts:
-        if isinstance(part, int):
-            found.append(part)
-            continue
-        if (
-            counts.get(part.modality, 0) >= limits[part.modality]
-            or sum(counts.values()) >= MOST_ITEMS
-        ):
-            continue
-        counts[part.modality] = counts.get(part.modality, 0) + 1
+        if not isinstance(part, int):
+            if counts[part.modality] >= limits[part.modality] or counts.total() >= MOST_ITEMS:
+                continue
+            counts[part.modality] += 1
         found.append(part)
     return _joined(found)
-
-
-def letters(prompt: Prompt) -> Sequence[str]:
-    """Return the letters of a prompt's items."""
-    return [letter(index) for index in range(len(prompt.items))]

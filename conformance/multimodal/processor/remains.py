@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import gc
 
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.processor.answers import answer
 from conformance.multimodal.processor.bench import Bench
 from conformance.multimodal.processor.prompts import alone
 from conformance.multimodal.processor.stock import Item
 from conformance.multimodal.processor.trial import Trial
-from conformance.verdict import Verdict
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import LONGEST, Spent, growing, size_of
 
@@ -35,7 +34,7 @@ def forgotten(trial: Trial) -> Finding:
             count += each * len(sizes)
             if len(sizes) < MEASUREMENTS:
                 why = f"{each * MEASUREMENTS} items of {modality} take too long"
-                return Finding(Verdict.NOT_VERIFIED, count, message=why)
+                return unjudged(why, count)
             if not growing(sizes, each):
                 break
         else:  # by how much differs between machines
@@ -45,9 +44,8 @@ def forgotten(trial: Trial) -> Finding:
                 count,
             )
     if not count:
-        why = "no item is known of which there are thousands"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
-    return passed(count, count)
+        return inapplicable("no item is known of which there are thousands")
+    return passed(count)
 
 
 def _small(bench: Bench, modality: str) -> str | None:

@@ -12,6 +12,7 @@ from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.utils.torch_utils import set_default_torch_dtype
 
+from conformance.multimodal.processor.checkpoint import has_weights
 from conformance.multimodal.processor.host import Host, calling
 from conformance.watching.comparison import shortened
 from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
@@ -42,17 +43,12 @@ def load(host: Host) -> None:
         ):
             model: Any = initialize_model(config)
             with calling("load_weights"):
-                if weights(host):
+                if has_weights(host.folder):
                     DefaultModelLoader(config.load_config).load_weights(model, config.model_config)
                 elif hasattr(model, "load_weights"):
                     model.load_weights(iter(()))
     finally:
         compilation.static_forward_context = known
-
-
-def weights(host: Host) -> bool:
-    """Tell whether the checkpoint has weights; one for processors alone need not."""
-    return any(host.folder.glob("*.safetensors"))
 
 
 def run(host: Host) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import attrs
 
-from conformance.findings import Finding, failed, passed, unjudged
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, smaller, strategy, unlike
+from conformance.multimodal.processor.prompts import Prompt, Shape, smaller, strategy, unlike
 from conformance.search import PROMPTS, smallest
 from conformance.settings import Budget
-from conformance.verdict import Cause, Verdict
+from conformance.verdict import Cause
 
 #: Seconds for making a prompt small that breaks a rule.
 SHRINKING = 15.0
@@ -29,6 +29,10 @@ class Trouble:
     actual: str = ""
 
 
+#: Says how a prompt breaks a rule, or returns None.
+Judge = Callable[[Bench, Prompt], Trouble | None]
+
+
 @attrs.frozen
 class Broken:
     """A prompt, and how it breaks a rule."""
@@ -37,12 +41,7 @@ class Broken:
     trouble: Trouble
 
 
-def search(
-    bench: Bench,
-    budget: Budget,
-    judge: Callable[[Bench, Prompt], Trouble | None],
-    shape: Shape = ANY,
-) -> Finding:
+def search(bench: Bench, budget: Budget, judge: Judge, shape: Shape) -> Finding:
     """Judge prompts of a shape, and make the first that breaks the rule small."""
     if not bench.stock.items:
         return unjudged(Cause("no item", "no item is known that the processor takes"))
@@ -50,8 +49,7 @@ def search(
         shape.least > 1
         and sum(bench.limits.get(name, 0) for name in bench.stock.items) < shape.least
     ):
-        why = "the processor takes one item in a prompt, and no more"
-        return Finding(Verdict.NOT_APPLICABLE, message=why)
+        return inapplicable("the processor takes one item in a prompt, and no more")
 
     acted = 0
 
@@ -75,9 +73,7 @@ def search(
     return failed(best.trouble.message, count, case={"broken": best})
 
 
-def _smallest(
-    bench: Bench, judge: Callable[[Bench, Prompt], Trouble | None], broken: Broken, shape: Shape
-) -> Broken:
+def _smallest(bench: Bench, judge: Judge, broken: Broken, shape: Shape) -> Broken:
     """Make a prompt smaller for as long as it breaks the rule.
 
     Hypothesis would too, in many times as many examples, each of which may be a model's work.

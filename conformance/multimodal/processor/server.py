@@ -16,6 +16,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,7 +99,7 @@ class Trial(ProcessorTrial):
                 *(WHOLE if getattr(self.opening.cls, "is_pooling_model", False) else CHUNKED),
                 f"--max-model-len={self.max_model_len}",
                 f"--limit-mm-per-prompt={json.dumps(limits)}",
-                *(() if self.weights else ("--load-format=dummy",)),
+                *(() if checkpoint.has_weights(self.checkpoint) else ("--load-format=dummy",)),
                 *(("--trust-request-mm-kwargs",) if _distrusts() else ()),
                 *deployment.options(deployment.arguments(section, self.opening.origin)),
                 *arguments,
@@ -126,7 +127,8 @@ class Trial(ProcessorTrial):
             encoder = Client(self._encoder.url, self._encoder.model_name, output=1)
             client = attrs.evolve(client, encoder=encoder)
         self._alone(client, prompts)
-        for judge in (self._refusals, self._together, self._afterwards, self._encoded_here):
+        again = partial(self._ask_again, when="asked again")  # from the caches, after all of this
+        for judge in (self._refusals, self._together, again, self._encoded_here):
             if self.ledger.over:
                 return
             judge(client)
@@ -260,11 +262,9 @@ class Trial(ProcessorTrial):
         if death or not got.status:
             bench = self.bench
             rows = bench.encode(prompt) if prompt.items else None
-            processed = bench.processed(prompt)
-            if rows is not None and rows.good and processed.good:
-                ranges = [processed.value.ranges[name][at] for name, at in prompt.places()]
-                counts = [(len(r), one.count) for r, one in zip(rows.value, ranges, strict=True)]
-                found = live.miscounted(counts)
+            if rows is not None and rows.good:
+                counts = list(zip(map(len, rows.value), bench.counts(prompt), strict=True))
+                found = live.first_miscounted(counts)
                 if found is not None and found[0] == live.MISSING:
                     self.ledger.fail(
                         live.MISSING,
@@ -327,10 +327,6 @@ class Trial(ProcessorTrial):
         together = asyncio.run(clients.crowd(client, asked))
         self._compare(client, together, live.INDEPENDENT, f"among {len(asked)} requests at once")
 
-    def _afterwards(self, client: Client) -> None:
-        """After all of this, each prompt is answered as the first time, from the caches."""
-        self._ask_again(client, "asked again")
-
     def _encoded_here(self, client: Client) -> None:
         """What another server encoded was answered as what the one that answers encodes."""
         if (encoding := self.opening.settings.encoding) is None:
@@ -339,9 +335,11 @@ class Trial(ProcessorTrial):
         with access.rest(self.server.url, FORGETS) as rest:
             for path in ("reset_mm_cache", "reset_encoder_cache"):
                 rest.post(f"{self.server.url}/{path}").raise_for_status()
-        self._ask_again(attrs.evolve(client, encoder=None), "encoded by the server that answers,")
+        alone = attrs.evolve(client, encoder=None)
+        self._ask_again(alone, when="encoded by the server that answers,")
 
-    def _ask_again(self, client: Client, when: str) -> None:
+    def _ask_again(self, client: Client, *, when: str) -> None:
+        """Each prompt is answered as the first time."""
         again = [
             clients.ask(client, content, self._options(prompt))
             for prompt, (content, _) in self._asked.items()

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import attrs
 
 from conformance.checking import Simulation
-from conformance.findings import Finding, waiting
+from conformance.findings import Finding, inapplicable, waiting
 from conformance.multimodal.processor import cases
 from conformance.multimodal.processor.answers import CannotBuild
 from conformance.multimodal.processor.bench import Bench
@@ -18,14 +18,12 @@ from conformance.multimodal.processor.checkpoint import remove
 from conformance.multimodal.processor.host import Exited
 from conformance.multimodal.processor.prompts import ANY, Prompt, Shape, alone
 from conformance.multimodal.processor.running import raw_alone
-from conformance.multimodal.processor.search import Trouble, search
+from conformance.multimodal.processor.search import Judge, search
 from conformance.multimodal.processor.stock import Item
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching.interruption import PluginHung
 from conformance.watching.untouched import Untouched
-
-Judge = Callable[[Bench, Prompt], Trouble | None]
 
 LOADS, SURVIVES, SERVED, MODEL = "MM-01", "MM-09", "MM-11", "MM-02"
 
@@ -134,10 +132,10 @@ class Trial(Simulation):
     def _decide(self, rule: str) -> Finding:
         if rule in _WITH_TEXT and self.bench.host.encoder_decoder:
             why = "items of an encoder-decoder model are not in the prompt with the text"
-            return Finding(Verdict.NOT_APPLICABLE, message=why)
+            return inapplicable(why)
         if rule in _WITH_PLACES and raw_alone(self.bench.host):
             why = "the model runs on raw items: it has no embeddings, and no places for them"
-            return Finding(Verdict.NOT_APPLICABLE, message=why)
+            return inapplicable(why)
         for other in self.checks[rule].after:
             found = self.find(other)
             if found.verdict is Verdict.FAIL:

@@ -69,7 +69,7 @@ def _text(bench: Bench, prompt: Prompt) -> str:
 
 def as_tokens(bench: Bench, prompt: Prompt) -> Trouble | None:
     """The processor makes the same of a text as of its tokens."""
-    if not bench.usable(prompt) or not bench.processed(prompt).good:
+    if not bench.ready(prompt):
         return None
     text, options = _text(bench, prompt), bench.stock.chosen(prompt.options)
     one, other = bench.processor(), bench.processor()
@@ -131,9 +131,5 @@ def _placeholder(bench: Bench, modality: str, number: int) -> object:
 def _without_text(bench: Bench, modality: str) -> str | None:
     """Say what comes of a prompt that has no text for its item; None if it is processed."""
     item = bench.stock.items[modality][0]
-    found = answer(
-        lambda: bench.host.process(
-            bench.processor(), bench.texts.text(0, 3), {modality: [item.make()]}, {}
-        )
-    )
+    found = bench.handed_over(bench.texts.text(0, 3), {modality: [item.make()]})
     return None if found.good else found.describe()
