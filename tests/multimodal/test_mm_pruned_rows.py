@@ -36,8 +36,7 @@ def bench(model: type, rate: float | None) -> Bench:
         multimodal_config=SimpleNamespace(video_pruning_rate=rate),
     )
     made = SimpleNamespace(
-        usable=lambda _: True,
-        processed=lambda _: found,
+        ready=lambda _: True,
         encode=lambda _: found,
         host=SimpleNamespace(cls=model, config=SimpleNamespace(model_config=config)),
     )
