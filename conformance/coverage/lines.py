@@ -152,6 +152,15 @@ def watch(sheet: Sheet | None, *, always: bool = False) -> None:
         begin()
 
 
+def watch_alone(path: str | None) -> bool:
+    """Have the lines of a file noted in this process; tell whether nothing was watched before."""
+    if path is None or _marks is not None:
+        return False
+    parts, size = _layout([path])
+    _use(bytearray(size), parts)
+    return True
+
+
 def forget() -> None:
     """Watch nothing any more."""
     _use(None, {})
@@ -178,6 +187,12 @@ def since_now() -> None:
     """Have :func:`anything_left` tell of functions that are called from now on."""
     global _times  # noqa: PLW0603 - a process tries one plugin
     _times += 1
+
+
+def anew() -> None:
+    """Take nothing for run in this process, so that what runs now is new, whatever ran before."""
+    _functions.clear()
+    since_now()
 
 
 def anything_left() -> bool:
@@ -230,10 +245,7 @@ def watched() -> Iterator[None]:
 def collected(path: str) -> Iterator[set[int]]:
     """Collect what stands for lines of a plugin's file that run within the block."""
     ran: set[int] = set()
-    alone = _marks is None
-    if alone:
-        parts, size = _layout([path])
-        _use(bytearray(size), parts)
+    alone = watch_alone(path)
     _collecting.append(ran)
     try:
         with watched():

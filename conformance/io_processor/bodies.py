@@ -20,6 +20,7 @@ from hypothesis.errors import HypothesisException
 from vllm.renderers.inputs.preprocess import prompt_to_seq
 
 from conformance.checking import checks
+from conformance.coverage import lines
 from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.inputs import literals, oddities
 from conformance.inputs.oddities import spread
@@ -49,9 +50,8 @@ PROMPTS = 64
 #: What a message shows of a request.
 SHOWN = 60
 
-#: Requests of each outcome that are worth sending to a real server, for want of one that does harm.
+#: Requests that reach new lines, and of each outcome, for a real server, if none does harm here.
 NEAREST = 8
-
 
 #: What messages say of a call that waits for a server which never answers.
 _FOR_EVER = (
@@ -84,7 +84,7 @@ class Found:
     guessed: str | None = None  #: trouble that proves nothing, since an output was made up
     late: tuple[Any, Answer] | None = None  #: the smallest that was refused after the engine's work
     broken_off: bool = False  #: whether nothing could be sent after that
-    #: Requests of all outcomes, from all over what was sent, and the one that took longest.
+    #: Requests that reach new lines, of all outcomes, from all over, and the one that took longest.
     nearest: tuple[Any, ...] = ()
 
 
@@ -194,6 +194,7 @@ def send(plugin: type[Any], errand: endurance.Errand) -> Found | Trouble | Stall
     asked: Asked = errand.asked
     watched = Descriptors.watched(errand.path)  # before the plugin opens any of its own
     bench = Bench.open(plugin, asked.generation, asked.model, asked.seed)
+    lines.watch_alone(errand.path)  # trials in engines watch none
     for data in asked.valid:
         bench.try_online(data)  # whatever is made or compiled only once
     asking = bench.make()
@@ -239,6 +240,7 @@ class _Sending:
     _failed: list[tuple[Any, Answer]] = attrs.field(factory=list)
     _late: list[tuple[Any, Answer]] = attrs.field(factory=list)
     _short: dict[Kind, list[Any]] = attrs.field(factory=dict)  #: requests by how they ended
+    _new: list[Any] = attrs.field(factory=list)  #: those with which lines ran that never had
     _slowest: tuple[float, Any] = (0.0, None)  #: of the long ones
     _growth: Growth = attrs.field(factory=Growth)
     _shares: Shares = attrs.field(factory=Shares)
@@ -247,7 +249,8 @@ class _Sending:
         """Return what became of what was sent so far."""
         failed, late = _smallest(self._failed), _smallest(self._late)
         count = self._guard.number - self._shares.left_out
-        nearest = [data for ended in self._short.values() for data in spread(ended, NEAREST)]
+        lists = (self._new, *self._short.values())
+        nearest = [data for several in lists for data in spread(several, NEAREST)]
         if self._slowest[1] is not None:
             nearest.append(self._slowest[1])
         return Found(
@@ -324,6 +327,7 @@ class _Sending:
             kind = kind if form is None else "long"
             if self._shares.enough(kind):
                 return None
+            ran = lines.news()
             try:
                 with self._shares.taken(kind), self._growth.measured():
                     answer, prompts = (self._served(data), 0) if form is None else self._begun(data)
@@ -343,7 +347,8 @@ class _Sending:
         if answer is None or answer.slow:
             return None
         if form is None:
-            self._short.setdefault(answer.kind, []).append(data)
+            new = lines.news() > ran
+            (self._new if new else self._short.setdefault(answer.kind, [])).append(data)
         return self._note(sent, data, answer)
 
     def _served(self, data: object) -> Answer:

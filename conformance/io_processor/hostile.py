@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What any client may send, in real engines and servers, while others are served.
 
-The simulator says what is worth sending: of what it survived, requests of every outcome from all
-over; and what did harm there, which comes last.
+The simulator says what is worth sending: of what it survived, requests that reach lines which
+others do not, and requests of every outcome from all over; and what did harm there, which comes
+last.
 """
 
 from __future__ import annotations

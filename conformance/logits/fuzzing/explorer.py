@@ -7,7 +7,7 @@ import random
 import resource
 import time
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -130,7 +130,7 @@ class Explorer:
     shrink: bool = True
     outcomes: list[Outcome] = attrs.field(factory=list)
     seen: set[str] = attrs.field(factory=set)
-    #: Requests with which lines of the plugin ran that never ran before.
+    #: Requests that were served, with which lines of the plugin ran that never ran before.
     kept: list[Keywords] = attrs.field(factory=list)
     #: Odd values with which requests were served, by where they stand.
     served: dict[Position, list[Any]] = attrs.field(factory=dict)
@@ -150,7 +150,7 @@ class Explorer:
         tell_progress(self.slate.count_up)  # torch may compile for longer than a request may take
         self.among_others = AMONG_OTHERS[self.budget]
         bases = bases_of(parameters)
-        lines.since_now()
+        lines.anew()  # histories, which have other requests, may have reached the same lines
         self._learn_what_is_usual(bases)
         at_edges = islice(requests(bases, parameters.keys, bench.vocabulary), AT_EDGES[self.budget])
         # Plugins share `extra_args`: a client who wants another one sends its arguments alone.
@@ -231,7 +231,7 @@ class Explorer:
         thorough = thorough and self.among_others > 0
         before = lines.news()
         outcome = self.serving.outcome(keywords, thorough=thorough)
-        if lines.news() > before:
+        if lines.news() > before and outcome.end is End.SERVED:
             self.kept.append(keywords)
         if thorough and outcome.end is End.SERVED:
             self.among_others -= 1
@@ -271,17 +271,19 @@ class Explorer:
         What waits for several odd values is reached one after the other: each was served alone.
         """
         chance = random.Random(self._seed())
-        left = TRIED.most(self.budget)
-        while self.kept and self.served and left > 0 and lines.anything_left():
+        odd = [(path, value) for path, values in self.served.items() for value in values]
+        known = 0
+        while len(self.kept) > known and lines.anything_left():
             known = len(self.kept)
-            base = chance.choice(self.kept[-_NEAR:])
-            path = chance.choice([*self.served])
-            with suppress(TypeError, LookupError):  # what stands there is no table
-                keywords = replaced(base, path, chance.choice(self.served[path]))
-                outcome = self._try(keywords, thorough=True)
-                if outcome is not None and outcome.end is End.HARMFUL:
-                    return self._smaller(outcome, path)
-            left = TRIED.most(self.budget) if len(self.kept) > known else left - 1
+            changes = list(product(self.kept[-_NEAR:], odd))
+            chance.shuffle(changes)
+            for base, (path, value) in changes[: TRIED.most(self.budget)]:
+                with suppress(TypeError, LookupError):  # what stands there is no table
+                    outcome = self._try(replaced(base, path, value), thorough=True)
+                    if outcome is not None and outcome.end is End.HARMFUL:
+                        return self._smaller(outcome, path)
+                if len(self.kept) > known:
+                    break
         return None
 
     def _smaller(self, failing: Outcome, path: Position) -> Outcome:
