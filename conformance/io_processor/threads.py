@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import combinations, islice
 from pathlib import Path
 from types import FrameType
@@ -212,7 +213,7 @@ def bound(bench: Bench) -> Finding | None:
             outputs = prepared(plugin, bench, data)
         except Exception:  # noqa: BLE001, S112 - another rule is about that
             continue
-        worker = _Worker(lambda: finished(plugin, bench, outputs))  # noqa: B023 - at once
+        worker = _Worker(partial(finished, plugin, bench, outputs))
         with limited():
             worker.start()
             worker.join()

@@ -36,14 +36,14 @@ _FORMS = (("", lambda url: url), (" in a mapping", lambda url: {"url": url}))
 
 
 class _Server(TCPServer):
-    """A service of this machine that is nobody's business: whatever is asked, it serves a file."""
+    """A local service that no client may reach: it answers every request with a file."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(("127.0.0.1", 0), BaseRequestHandler)
         self.visits = 0
         self._answer = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content) + content
 
-    def finish_request(self, request: Any, _address: object) -> None:  # noqa: ANN401 - a socket
+    def finish_request(self, request: Any, _address: object) -> None:  # noqa: ANN401 - as socketserver has it
         self.visits += 1
         with suppress(OSError):
             request.settimeout(1)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from PIL import Image
@@ -110,7 +111,7 @@ def _misshapen(modality: str) -> tuple[Sample, ...]:
     return made[modality]
 
 
-def _ply(name: str, points: Any, declared: int | None = None) -> Sample:  # noqa: ANN401 - an array
+def _ply(name: str, points: npt.NDArray[Any], declared: int | None = None) -> Sample:
     return file("point_cloud", name, "PLY", partial(media.ply, points, declared=declared))
 
 

@@ -75,7 +75,7 @@ def named(trial: Trial) -> Finding:
 
 
 def _names(plugin: object) -> str | None:
-    """Say which name of a plugin is none, or return None."""
+    """Say which name of a plugin is invalid, or return None."""
     modality, part_types = _read(plugin)
     if not isinstance(modality, str) or not re.fullmatch(r"\w+", modality):
         return (

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 from PIL import Image
 
 from conformance.checking import checks
@@ -98,7 +99,7 @@ def _told(sizes: list[int], each: int, spent: Spent) -> bool:
 def _small(bench: Bench, plugin: object, config: object) -> Callable[[int], Sample] | None:
     """Return a function that makes small items, no two alike, of a kind that the plugin takes."""
 
-    def pixels(number: int) -> Any:  # noqa: ANN401 - an array
+    def pixels(number: int) -> npt.NDArray[Any]:
         frame = media.pixels(16, 16)
         frame[0, 0] = number >> 16, number >> 8 & 255, number & 255
         return frame
@@ -111,10 +112,10 @@ def _small(bench: Bench, plugin: object, config: object) -> Callable[[int], Samp
         waveform[0] = number
         return media.wav(waveform)
 
-    def waveform(number: int) -> Any:  # noqa: ANN401 - an array
+    def waveform(number: int) -> npt.NDArray[Any]:
         return media.floats(media.tone(400)) + number / 1e5
 
-    def cloud(number: int) -> Any:  # noqa: ANN401 - an array
+    def cloud(number: int) -> npt.NDArray[Any]:
         points = media.points(12)
         points[0, 0] = number
         return points

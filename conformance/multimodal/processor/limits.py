@@ -120,7 +120,7 @@ def odd(trial: Trial) -> Finding:
     for one, why in bench.failing.items():
         return failed(f"{one.modality} {one.text!r} {why}, {_OF_SERVER}")
     if not bench.unusual:
-        return inapplicable("nobody knows what an unusual item of its modalities is")
+        return inapplicable("no unusual items of its modalities are known")
     for count, one in enumerate(bench.unusual, 1):
         found = bench.alone(one)
         if not (found.good or found.of_client or found.lacks):
