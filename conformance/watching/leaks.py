@@ -22,7 +22,7 @@ from typing import Any
 import attrs
 import torch
 
-from conformance.watching.clocks import delayed_threads, undelayed
+from conformance.watching.clocks import busy_threads, undelayed
 from conformance.watching.descriptors import open_here
 
 #: What a request hands over to the plugin.
@@ -178,9 +178,9 @@ def _catch_up() -> None:
         return
     end = time.monotonic() + CATCH_UP
     while time.monotonic() < end:
-        before = time.process_time() + delayed_threads()
+        before = busy_threads()
         time.sleep(_LOOK)
-        if time.process_time() + delayed_threads() - before < _LOOK * _NOTHING:
+        if busy_threads() - before < _LOOK * _NOTHING:
             return
 
 
