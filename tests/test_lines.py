@@ -89,6 +89,25 @@ def _never(sheet: lines.Sheet, profile: object = None) -> dict[str, Any]:
     return file
 
 
+def test_what_is_timed_is_not_watched(told: tuple[Any, lines.Sheet]) -> None:
+    """Calls and other blocks within do not begin to watch, and behind it all is as before."""
+    module, sheet = told
+    with lines.watched(), lines.unwatched():
+        module.never({"not": 1})
+        with lines.watched():
+            module.never({"not": 1})
+    with lines.unwatched(), lines.watched():
+        module.never({"not": 1})
+    assert _never(sheet)["says"].endswith("29-31")
+
+    with lines.watched():
+        with lines.unwatched():
+            pass
+        module.never({"not": 1})
+    assert sys.gettrace() is None
+    assert _never(sheet)["says"].endswith("30")
+
+
 def test_statements_are_counted() -> None:
     """By their first lines, without docstrings, what is for types alone, and what is left out."""
     assert [line.first for line in gaps.lines_of(SOURCE)] == [

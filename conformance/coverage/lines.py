@@ -242,6 +242,27 @@ def watched() -> Iterator[None]:
 
 
 @contextmanager
+def unwatched(*, when: bool = True) -> Iterator[None]:
+    """Watch no lines of this thread within the block, whose time is then the plugin's alone.
+
+    Each step of a generator costs what watches lines a call, which may be most of the time.
+    """
+    if not when:
+        yield
+        return
+    before = _gettrace()
+    if before is _called:
+        _settrace(None)
+    _depths.now = getattr(_depths, "now", 0) + 1  # who begins now is not the first
+    try:
+        yield
+    finally:
+        _depths.now -= 1
+        if before is _called:
+            _settrace(before)
+
+
+@contextmanager
 def collected(path: str) -> Iterator[set[int]]:
     """Collect what stands for lines of a plugin's file that run within the block."""
     ran: set[int] = set()

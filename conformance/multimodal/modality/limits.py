@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.checking import checks
+from conformance.coverage import lines
 from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.multimodal.measuring import MEBIBYTE, measured
 from conformance.multimodal.modality import bounds, hostile, models, packed, shape
@@ -97,11 +98,12 @@ def quick(trial: Trial) -> Finding:
     bench = trial.bench
     config = bench.deployed(_model(bench, 2))
     shortest = float("inf")
-    for _ in range(TIMES):
+    for attempt in range(TIMES):  # lines are watched in the first alone
         plugin = bench.make()
-        started = undelayed()
-        ask("get_max_per_prompt", plugin.get_max_per_prompt, config)
-        shortest = min(shortest, undelayed() - started)
+        with lines.unwatched(when=attempt > 0):
+            started = undelayed()
+            ask("get_max_per_prompt", plugin.get_max_per_prompt, config)
+            shortest = min(shortest, undelayed() - started)
         if shortest <= MOMENT:
             return passed(1)
     return failed(
