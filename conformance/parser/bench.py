@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections import deque
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -107,6 +108,14 @@ class Bench:
         """What vLLM knows the parser by."""
         return name_of(self.cls, self.role)
 
+    @cached_property
+    def _tools_text(self) -> str:
+        return json.dumps(self.tools, default=str)
+
+    @cached_property
+    def _prompt_ids(self) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(self.prompt, add_special_tokens=False))
+
     def request(self, *, stream: bool) -> ChatCompletionRequest | ResponsesRequest:
         """Return a request as a client sends it."""
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -114,7 +123,7 @@ class Bench:
         wanted: dict[str, Any] = {}
         wish = self.wish
         if self.calls and wish.tools:
-            wanted = {"tools": deepcopy(list(self.tools)), "tool_choice": wish.choice}
+            wanted = {"tools": json.loads(self._tools_text), "tool_choice": wish.choice}
             wanted["parallel_tool_calls"] = wish.parallel
         if self.responses:
             from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
@@ -201,8 +210,7 @@ class Bench:
 
     def prompt_ids(self) -> list[int]:
         """Return the tokens of the prompt."""
-        found: list[int] = self.tokenizer.encode(self.prompt, add_special_tokens=False)
-        return found
+        return list(self._prompt_ids)
 
     def whole(self, answer: Answer, *, alone: bool = False) -> Message:
         """Return what the parser makes of a whole answer.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed
+from conformance.parser import tokens
 from conformance.parser.bench import WHOLE, Bench, Streaming
 from conformance.parser.formats import PROBE
 from conformance.parser.messages import Call, Message, Stream, quoted
@@ -48,6 +49,12 @@ def alone(trial: Trial) -> Finding:
                 indices = "" if same else f" with the indices {found.indices}"
                 told = f"{quoted(answer.text)} {how}: {found.said}{indices}"
                 return Judged(wrong=f"{told}; before: {expected.said}")
+        if (token := tokens.altered(bench.tokenizer)) is not None:
+            return Judged(
+                wrong="the vocabulary that get_vocab() of the tokenizer returns to all parsers of "
+                f"a server is another one now: {token!r}, for one, was added, removed or numbered "
+                "anew"
+            )
         return trial.right(expected.said, lambda: bench.whole(answer))
 
     return trial.search_with(trial.answers(), judge, trial.first()[:2])

@@ -20,6 +20,7 @@ from tokenizers import (
     trainers,
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from vllm.tokenizers.hf import get_cached_tokenizer
 
 END = "<|end|>"
 
@@ -67,7 +68,8 @@ def tokenizer(
     made.add_special_tokens(
         [AddedToken(text, special=True, normalized=False) for text in (*skipped, END)]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END)
+    # As in a server, where each get_vocab() returns the same dict.
+    return get_cached_tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END))
 
 
 @cache
@@ -86,7 +88,14 @@ def of_model(folder: str) -> Any:  # noqa: ANN401 - a transformers tokenizer
         raise ValueError("it has no tokenizer.json")
     if made.eos_token is None:
         made.add_special_tokens({"eos_token": END})
-    return made
+    return get_cached_tokenizer(made)
+
+
+def altered(made: Any) -> str | None:  # noqa: ANN401 - as above
+    """Return a token by which the vocabulary that a server shares is not that of its tokenizer."""
+    shown, real = made.get_vocab(), made.backend_tokenizer.get_vocab()
+    changed = shown.items() ^ real.items()
+    return min((token for token, _ in changed), default=None)
 
 
 @attrs.frozen

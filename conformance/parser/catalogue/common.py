@@ -136,12 +136,14 @@ def others(role: str) -> tuple[Rule, ...]:
             title="A request leaves nothing to another one",
             statement=(
                 "An answer gives the same after others, after one that was broken off, and beside "
-                "one that is streamed at the same time."
+                "one that is streamed at the same time, and the vocabulary of the tokenizer, which "
+                "all parsers of a server share, stays as it is."
             ),
             evidence=SERVED,
             section="Requests",
             sources=(changes(MADE),),
-            hint="Keep state on self, made in __init__: not on the class, nor in the module.",
+            hint="Keep state on self, made in __init__: not on the class, nor in the module; and "
+            "change a copy of the vocabulary: dict(tokenizer.get_vocab()).",
         ),
         Rule(
             id=ROLES[role].rule(10),
