@@ -74,6 +74,16 @@ def _unpacked(name: str, data: bytes) -> bytes:
     return reads[name](data)
 
 
+@pytest.mark.parametrize("pack", PACKS)
+def test_half_of_what_is_packed_is_written_in_the_same_way(pack: Callable[[bytes], bytes]) -> None:
+    """But not of what begins with nothing of its own: it may be other text."""
+    data = pack(TEXT)
+    half = None if pack is _deflated else data[: len(data) // 2].hex()
+
+    found = bombs.halved(data.hex())
+    assert (found and found.value) == half
+
+
 def test_what_others_unpack_at_the_most_is_gigabytes() -> None:
     """It can be read part by part, as one who has a limit reads it."""
     bomb = bombs.bomb(base64.b64encode(zlib.compress(b"a")).decode(), bombs.PARTS)

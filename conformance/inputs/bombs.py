@@ -142,6 +142,9 @@ def _longer_array(content: bytes, more: int) -> bytes:
     return made.getvalue() + data
 
 
+#: What begins with nothing of its own.
+_HEADLESS = "deflate"
+
 _PACKINGS = (
     *(
         _Packing(name, magic, partial(_inflated, bits), partial(_deflated, bits))
@@ -158,8 +161,7 @@ _PACKINGS = (
         partial(_streams, partial(lzma.LZMACompressor, preset=0)),
     ),
     _Packing("zip", (b"PK",), _archive, _archived),
-    # It begins with nothing of its own.
-    _Packing("deflate", (b"",), partial(_inflated, -15), partial(_deflated, -15)),
+    _Packing(_HEADLESS, (b"",), partial(_inflated, -15), partial(_deflated, -15)),
 )
 
 #: What reading and unpacking raise for what is not written or packed so.
@@ -183,7 +185,7 @@ _WRITTEN: tuple[tuple[Callable[[str], bytes], Callable[[bytes], str]], ...] = (
 
 
 @attrs.frozen
-class Bomb:
+class Packed:
     """What a value becomes that is packed."""
 
     name: str  #: how it is packed
@@ -191,25 +193,39 @@ class Bomb:
 
 
 @cache
-def bomb(value: str | bytes, parts: int) -> Bomb | None:
+def bomb(value: str | bytes, parts: int) -> Packed | None:
     """Return a value that is packed as this one is, with far more in it, or None."""
+    return _changed(value, partial(_enlarged, parts))
+
+
+def halved(value: str | bytes) -> Packed | None:
+    """Return a value that is packed without its second half, and cannot be whole, or None."""
+    found = _changed(value, lambda _, data: data[: len(data) // 2])
+    return None if found and found.name == _HEADLESS else found  # it may be other text after all
+
+
+def _changed(value: str | bytes, change: Callable[[_Packing, bytes], bytes]) -> Packed | None:
+    """Return a value in which what is packed is changed, written as it is."""
     if isinstance(value, bytes):
-        made = _repacked(value, parts)
-        return made and Bomb(*made)
+        packing = _packing(value)
+        return Packed(packing.name, change(packing, value)) if packing else None
     for read, write in _WRITTEN:
         with suppress(ValueError):
-            if made := _repacked(read(value), parts):
-                name, data = made
-                return Bomb(name, write(data))
+            data = read(value)
+            if packing := _packing(data):
+                return Packed(packing.name, write(change(packing, data)))
     return None
 
 
 @cache
-def _repacked(data: bytes, parts: int) -> tuple[str, bytes] | None:
+def _enlarged(parts: int, packing: _Packing, data: bytes) -> bytes:
+    return packing.pack(packing.unpack(data), parts)
+
+
+def _packing(data: bytes) -> _Packing | None:
     for packing in _PACKINGS:
         if data.startswith(packing.magic):
             with suppress(*_UNREADABLE):
-                content = packing.unpack(data)
-                if content:
-                    return packing.name, packing.pack(content, parts)
+                if packing.unpack(data):
+                    return packing
     return None

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Valid items that are compressed, with far more in them than they say: small to send."""
+"""Valid items that are compressed, with far more in them than they say, or cut off."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 
 import attrs
 
 from conformance.inputs import places
-from conformance.inputs.bombs import LARGE, PART, bomb
+from conformance.inputs.bombs import LARGE, PART, Packed, bomb, halved
 from conformance.multimodal.measuring import MEBIBYTE
 from conformance.multimodal.modality.stock import Sample
 
@@ -20,23 +20,25 @@ PLACES = 12
 
 def bombs(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """Return what is made of compressed items: one of each kind, and of each way it is sent."""
-    found: dict[tuple[str, bool], Sample] = {}
+    said = f"with {LARGE * PART // MEBIBYTE} MiB of zeros behind it"
+    return _changed(samples, partial(bomb, parts=LARGE), said)
+
+
+def halves(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Return compressed items of which the second half is missing, of the same kinds."""
+    return _changed(samples, halved, "cut in half")
+
+
+def _changed(
+    samples: Sequence[Sample], change: Callable[[str | bytes], Packed | None], said: str
+) -> tuple[Sample, ...]:
+    kinds: dict[tuple[str, bool], Sample] = {}
     for sample in samples:
-        for kind, made in _of(sample):
-            found.setdefault(kind, made)
-    return tuple(found.values())
-
-
-def _of(sample: Sample) -> Iterator[tuple[tuple[str, bool], Sample]]:
-    made = sample.make()
-    for place, value in islice(places.places(made), PLACES):
-        if isinstance(value, str | bytes) and (found := bomb(value, LARGE)):
-            size = LARGE * PART // MEBIBYTE
-            yield (
-                (found.name, isinstance(value, str)),
-                attrs.evolve(
-                    sample,
-                    name=f"{sample}, its {found.name} with {size} MiB of zeros behind it",
-                    make=partial(places.changed, made, place, found.value),
-                ),
-            )
+        made = sample.make()
+        for place, value in islice(places.places(made), PLACES):
+            if isinstance(value, str | bytes) and (found := change(value)):
+                name = f"{sample}, its {found.name} {said}"
+                make = partial(places.changed, made, place, found.value)
+                kind = found.name, isinstance(value, str)
+                kinds.setdefault(kind, attrs.evolve(sample, name=name, make=make))
+    return tuple(kinds.values())
