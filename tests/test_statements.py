@@ -300,3 +300,45 @@ def test_what_hosts_hand_over_is_never_empty() -> None:
     found = [gap.says for gap in gaps.gaps(FULL, ran, gone=())]
 
     assert [says for says in found if "empty" in says] == ["`names` was never empty"]
+
+
+CONSTANTS = """\
+WORDS = ("a", "b")
+KINDS: dict[str, int] = {"a": 1, **dict(WORDS)}
+LATER = []
+TWICE = ["a"]
+TWICE = [*WORDS]
+
+
+class Plugin:
+    names = frozenset({"a"})
+    own = ["a"]
+
+    def __init__(self):
+        self.own = []
+
+    def serve(self, OTHER=KINDS):
+        for each in %s:
+            print(each)
+"""
+
+
+@pytest.mark.parametrize(
+    ("over", "empty"),
+    [
+        ("WORDS", False),
+        ("enumerate(WORDS)", False),
+        ("KINDS.items()", False),
+        ("self.names", False),
+        ("Plugin.names", False),
+        ("LATER", True),
+        ("TWICE", True),
+        ("OTHER", True),
+        ("self.own", True),
+        ("WORDS[2:]", True),
+        ("zip(WORDS, LATER)", True),
+    ],
+)
+def test_a_constant_that_holds_something_is_never_empty(over: str, empty: bool) -> None:
+    """So nothing is missing where a loop over it always had something to do."""
+    assert any(arm.way == "empty" for arm in arms(CONSTANTS % over)) is empty

@@ -15,11 +15,11 @@ from typing import Any
 
 import attrs
 
-from conformance.classifier_hook.stretches import Stretches, task_of
 from conformance.classifier_hook.traffic import Arrival
 from conformance.watching.clocks import undelayed
 from conformance.watching.interruption import OutOfTime, PluginExited, PluginHung, limited
 from conformance.watching.raised import said
+from conformance.watching.stretches import Stretches, watch
 
 
 def runtime(module: str) -> Any:  # noqa: ANN401 - a module of the runtime
@@ -89,7 +89,7 @@ def run(main: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 
     loop = asyncio.new_event_loop()
     threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
     loop.set_default_executor(threads)
-    loop.set_task_factory(task_of)
+    watch(loop)
     # It would write about tasks that were left behind: a rule of their own is about them.
     loop.set_exception_handler(lambda *_: None)
     try:

@@ -195,6 +195,8 @@ def _neighbours(trial: Trial, wanted: Shape) -> neighbours.Seen | None:
         found = neighbours.looks_at_little(bench, late, at_once=at_once, same_id=wanted.same_ids)
         if found is not None:
             return found
+    if wanted is TOGETHER:
+        return neighbours.shares_room(bench)
     if wanted is not SEQUENCE:
         return None
     return neighbours.wears_out(bench, late) or neighbours.grows_old(bench)

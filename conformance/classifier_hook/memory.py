@@ -13,7 +13,6 @@ from typing import Any
 from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import TURNS, asked, run, turns
-from conformance.classifier_hook.stretches import PAUSE
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.settings import Budget
@@ -31,6 +30,7 @@ from conformance.watching.leaks import (
     size_of,
     threads,
 )
+from conformance.watching.stretches import PAUSE
 
 #: With any budget, of a hook that ever grew: a cache that has an end must have come to it.
 CALLS = 10_000

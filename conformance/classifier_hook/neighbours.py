@@ -30,6 +30,13 @@ AGE, BEYOND = 1.0, 0.05
 #: whatever that takes; the length of texts that are all as long.
 TEXTS, OF_EACH, WAYS, WIDTH = 5, 2, 4, 200
 
+#: Characters of texts of a model that does not stop; how many of them are scored at once; the part
+#: of its timeout that a hook may need for them: beyond it, it may have a deadline of its own.
+LENGTH, AT_ONCE, PART = 100_000, (1, 4, 16), 0.5
+
+#: A deadline of a busy machine is missed now and then, a fault is there each time.
+TIMES = 3
+
 #: Values that fields of a request may have.
 _VALUES: tuple[Any, ...] = ("a", "b", 0, 1, 0.9, True, ["the"], {"a": 1})
 
@@ -107,6 +114,26 @@ def wears_out(bench: Bench, late: Callable[[], bool]) -> Seen | None:
         said = f"after {many_times}, {MANY} times"
         if seen := _after(bench, [many_times] * MANY, Completion(last), said):
             return seen
+    return None
+
+
+def shares_room(bench: Bench) -> Seen | None:
+    """Return which completion is scored otherwise beside long ones, as in one batch with them."""
+    long = [(text * LENGTH)[:LENGTH] for text in bench.texts[:TEXTS]]
+    timeout = bench.make().timeout_ms / 1000
+    seconds = _alone(bench, Completion(long[0])).seconds
+    for number in AT_ONCE:
+        if (number + 1) * seconds > PART * timeout:
+            break
+        beside = [Completion(long[n % len(long)]) for n in range(1, number + 1)]
+        said = f"at the same time as {number} of {LENGTH:,} characters each"
+        for last in (Completion(bench.texts[0]), Completion(long[0])):
+            seen = None
+            for _ in range(TIMES):
+                if not (seen := _after(bench, beside, last, said, at_once=True)):
+                    break
+            if seen:
+                return seen
     return None
 
 

@@ -102,20 +102,14 @@ class Steps:
 
     def __init__(self, coroutine: Any, waiting: Callable[[int], Any] = lambda _: None) -> None:
         self.coroutine, self.waiting = coroutine, waiting
-        self.waited = self.worked = 0.0  # seconds of the longest step
 
     def __await__(self) -> Generator[Any, Any, Any]:
         steps, value, error, number = self.coroutine.__await__(), None, None, 0
         while True:
-            began = perf_counter(), thread_time()
             try:
                 step = steps.send(value) if error is None else steps.throw(error)
             except StopIteration as end:
                 return end.value
-            finally:
-                worked = thread_time() - began[1]
-                self.worked = max(self.worked, worked)
-                self.waited = max(self.waited, perf_counter() - began[0] - worked)
             number += 1
             self.waiting(number)
             value = error = None
@@ -125,23 +119,34 @@ class Steps:
                 error = raised
 
 
-async def timed(hook: Any, each: ScoringContext) -> list[Steps]:
-    """Score a completion; return what drove the call, and the tasks that it made."""
-    tasks: list[Steps] = []
+async def held(hook: Any, each: ScoringContext) -> dict[str, float]:
+    """Score a completion; return the most that a step on the event loop waited, and worked."""
+    loop, longest = asyncio.get_running_loop(), {"waited": 0.0, "worked": 0.0}
 
-    async def drive(steps: Steps) -> Any:
-        return await steps
+    def timed(schedule: Any, place: int) -> Any:
+        def scheduled(*given: Any, **options: Any) -> Any:
+            def step(*arguments: Any) -> None:
+                began = perf_counter(), thread_time()
+                try:
+                    given[place](*arguments)
+                finally:
+                    worked = thread_time() - began[1]
+                    longest["worked"] = max(longest["worked"], worked)
+                    waited = perf_counter() - began[0] - worked
+                    longest["waited"] = max(longest["waited"], waited)
 
-    def task(loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
-        tasks.append(Steps(coroutine))
-        return asyncio.Task(drive(tasks[-1]), loop=loop, **options)
+            return schedule(*given[:place], step, *given[place + 1 :], **options)
+
+        return scheduled
 
     async def score() -> Any:
         return await hook.score(each)
 
-    asyncio.get_running_loop().set_task_factory(task)
+    # Every step of a task is one of these, and so is every callback.
+    for name, place in ("call_soon", 0), ("call_soon_threadsafe", 0), ("call_at", 1):
+        setattr(loop, name, timed(getattr(loop, name), place))
     await asyncio.wait([asyncio.ensure_future(score())], timeout=60)
-    return tasks
+    return longest
 
 
 async def cut(make: Any, text: str, wait: int, turns: int) -> tuple[Any, str, int]:
@@ -354,10 +359,7 @@ def check_steady(make: Any, text: str) -> str | None:
 
 def check_held(make: Any, text: str, what: str) -> str | None:
     """No step of score keeps the event loop for more than 50 ms."""
-    longest = []
-    for _ in range(4):
-        tasks = asyncio.run(timed(make(), context(text)))
-        longest.append(max(getattr(steps, what) for steps in tasks))
+    longest = [asyncio.run(held(make(), context(text)))[what] for _ in range(4)]
     # A busy machine holds anybody up now and then: the shortest of several counts.
     if min(longest) <= 0.05:
         return None

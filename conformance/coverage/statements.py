@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -97,6 +98,7 @@ def arms(source: str) -> tuple[Arm, ...]:
 
 def ways(tree: ast.AST, text: Sequence[str]) -> Iterator[tuple[ast.stmt, Arm]]:
     """Yield the same, each with its statement."""
+    full = _constants(tree)
     for node in statements(tree, text):
         match node:
             case ast.If() if not _settled(node.test) and not node.orelse:
@@ -104,9 +106,9 @@ def ways(tree: ast.AST, text: Sequence[str]) -> Iterator[tuple[ast.stmt, Arm]]:
             case ast.Match(cases=[*_, last]) if last.guard or not _takes_all(last.pattern):
                 found = _arms(last, last, (Way.PAST,))
             case ast.While() if not _settled(node.test):
-                found = _arms(node, node, _of_loop(node, node.test))
+                found = _arms(node, node, _of_loop(node, node.test, full))
             case ast.For() | ast.AsyncFor():
-                found = _arms(node, node, _of_loop(node, node.iter))
+                found = _arms(node, node, _of_loop(node, node.iter, full))
             case _:
                 continue
         yield from ((node, arm) for arm in found)
@@ -119,35 +121,74 @@ def _arms(test: Any, block: Any, found: Sequence[Way]) -> Iterator[Arm]:  # noqa
         yield from (Arm(first, inner - 1, inner, end, way) for way in found)
 
 
-def _of_loop(node: ast.For | ast.AsyncFor | ast.While, over: ast.expr) -> list[Way]:
+def _of_loop(
+    node: ast.For | ast.AsyncFor | ast.While, over: ast.expr, full: Collection[str]
+) -> list[Way]:
     """Return the ways of a loop; what stands there in full is not empty."""
     end = [] if node.orelse else [Way.END]
-    return end if _full(over) else [*end, Way.EMPTY]
+    return end if _full(over, full) else [*end, Way.EMPTY]
 
 
-def _full(value: ast.expr) -> bool:
+def _constants(tree: ast.AST) -> frozenset[str]:
+    """Return the constants of a file, and of its classes, that have something in them."""
+    nodes = list(ast.walk(tree))
+    bound = Counter(node.arg for node in nodes if isinstance(node, ast.arg))
+    for node in nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            bound[node.id if isinstance(node, ast.Name) else node.attr] += 1
+    found: set[str] = set()
+    for scope in (tree, *(node for node in nodes if isinstance(node, ast.ClassDef))):
+        for node in getattr(scope, "body", ()):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.expr() as value):
+                    pass
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                    pass
+                case _:
+                    continue
+            if bound[name] == 1 and _full(value, found):
+                within = ("self", "cls", scope.name) if isinstance(scope, ast.ClassDef) else ()
+                found |= {f"{each}.{name}" for each in within} or {name}
+    return frozenset(found)
+
+
+def _full(value: ast.expr, known: Collection[str]) -> bool:
     """Tell whether a loop over an expression has something to do whatever happens.
 
     An IO processor has outputs, for vLLM refuses a request without prompts; what is gone through
     beside them has one for each.
     """
+    full = False
     match value:
         case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
-            return any(not isinstance(each, ast.Starred) for each in items)
+            full = any(not isinstance(each, ast.Starred) for each in items)
+        case ast.Dict(keys=keys):
+            full = any(keys)
+        case ast.Name() | ast.Attribute() if ast.unparse(value) in known:
+            full = True
+        case ast.Call(func=ast.Attribute(value=inner, attr="items" | "keys" | "values"), args=[]):
+            full = _full(inner, known)
+        case ast.Constant(value=constant):
+            full = bool(constant)
         case (
-            ast.Constant()
-            | ast.JoinedStr()
+            ast.JoinedStr()
             | ast.Name(id="model_output")
             | ast.Call(func=ast.Attribute(value=ast.Name(id="itertools"), attr="count"))
         ):
-            return True
+            full = True
         case ast.Call(func=ast.Name(id="zip"), args=several):
-            return any(isinstance(each, ast.Name) and _full(each) for each in several)
+            full = any(isinstance(each, ast.Name) and _full(each, ()) for each in several)
         case ast.Call(func=ast.Name(id="range"), args=arguments):
-            return all(isinstance(each, ast.Constant) for each in arguments)
-        case ast.Call(func=ast.Name(id="enumerate" | "reversed" | "sorted"), args=[inner, *_]):
-            return _full(inner)
-    return False
+            full = all(isinstance(each, ast.Constant) for each in arguments)
+        case ast.Call(func=ast.Name(id=called), args=[inner, *_]) if called in _AS_MANY:
+            full = _full(inner, known)
+    return full
+
+
+#: Functions that return something where they are given something.
+_AS_MANY = frozenset(
+    ("enumerate", "reversed", "sorted", "list", "tuple", "set", "frozenset", "dict")
+)
 
 
 def _settled(test: ast.expr) -> bool:

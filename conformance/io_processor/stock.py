@@ -230,10 +230,11 @@ def _growing(
     """Yield short requests, of which a plugin may make something very long."""
     yield from (("", data, None) for data in islice(_templates(valid, keys), TEMPLATES))
     for place, value, data in grown:
-        if isinstance(value, str) and (bomb := bombs.packed(value)):
+        if isinstance(value, str) and (bomb := bombs.bomb(value, bombs.PARTS)):
             where = subscripts(place)
-            name = f"a request with {len(bomb):,} characters that unpack to {BOMB} at data{where}"
-            yield name, changed(data, place, bomb), None
+            size = f"{len(bomb.value):,} characters that unpack to {BOMB}"
+            name = f"a request with {size} at data{where}"
+            yield name, changed(data, place, bomb.value), None
 
 
 def _templates(valid: tuple[Any, ...], keys: tuple[str, ...]) -> Iterator[Any]:

@@ -27,6 +27,7 @@ from conformance.io_processor.host import Online, Surroundings
 from conformance.io_processor.watched import Call, Watched
 from conformance.watching.comparison import letter
 from conformance.watching.interruption import PluginExited, PluginHung, in_plugin, limited
+from conformance.watching.stretches import watch
 
 #: Requests in a history.
 MOST = 4
@@ -206,6 +207,7 @@ class _Play:
     given: dict[int, Any] = attrs.field(factory=dict)
 
     async def run(self) -> None:
+        watch(asyncio.get_running_loop())
         for move in self.history.moves:
             await self._make(move)
         await self._settle()

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from support import DEFECTIVE_HOOK, certify, gallery
 
-from conformance.classifier_hook import attributes, stretches
+from conformance.classifier_hook import attributes
 from conformance.classifier_hook.calls import one, run
-from conformance.classifier_hook.stretches import Stretches
 from conformance.coverage import lines
 from conformance.settings import Budget
 from conformance.verdict import Verdict
+from conformance.watching import stretches
+from conformance.watching.stretches import Stretches
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -77,6 +78,24 @@ def _calls_back() -> Awaitable[object]:
     return over
 
 
+def _batches() -> Awaitable[object]:
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+
+    def flush() -> None:
+        time.sleep(SLEEP)
+        over.set_result(None)
+
+    loop.call_later(0.001, flush)
+    return over
+
+
+def _hears_of_it() -> Awaitable[object]:
+    task = asyncio.ensure_future(asyncio.sleep(0))
+    task.add_done_callback(lambda _: time.sleep(SLEEP))
+    return asyncio.sleep(0.001)
+
+
 def _asks_from_a_thread() -> Awaitable[object]:
     loop = asyncio.get_running_loop()
     return asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(_sleeps(), loop).result(5))
@@ -94,11 +113,14 @@ class _Hook:
         return {}
 
 
-@pytest.mark.parametrize("made", [_sleeps, _awaits, _groups, _calls_back, _asks_from_a_thread])
-def test_tasks_of_a_call_are_timed_as_the_call_itself(
+@pytest.mark.parametrize(
+    "made",
+    [_sleeps, _awaits, _groups, _calls_back, _batches, _hears_of_it, _asks_from_a_thread],
+)
+def test_tasks_and_callbacks_of_a_call_are_timed_as_the_call_itself(
     made: Callable[[], Awaitable[object]],
 ) -> None:
-    """Whoever makes a task within a call, and however, what it waits is the plugin's."""
+    """Whatever is scheduled within a call, and however, what it waits is the plugin's."""
     call: Call = run(one(_Hook(made), None, 5.0), 10.0)
 
     assert call.good

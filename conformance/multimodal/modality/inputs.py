@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.checking import checks
 from conformance.findings import Finding, failed, inapplicable, passed, unjudged
-from conformance.multimodal.modality import bounds, hostile, shape
+from conformance.multimodal.modality import bounds, hostile, packed, shape
 from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.calls import ask
 from conformance.multimodal.modality.media import FORMS
@@ -211,10 +211,10 @@ def nonsense(trial: Trial) -> Finding:
 def cut(trial: Trial) -> Finding:
     """A file without its second half is refused."""
     bench = trial.bench
-    files = [sample for sample in bench.good if sample.mime]
-    if not files:
-        return no_files(bench, "no files are taken")
-    return _refused(bench, hostile.cut(files))
+    # What a profile makes is no file that the harness knows, and may be packed.
+    halves = hostile.cut([sample for sample in bench.good if sample.mime])
+    halves += packed.halves([sample for sample in bench.good if not sample.mime])
+    return _refused(bench, halves) if halves else no_files(bench, "no files are taken")
 
 
 def _refused(bench: Bench, samples: tuple[Sample, ...]) -> Finding:

@@ -89,7 +89,10 @@ RULES = section(
     Rule(
         id="MM-55",
         title="A file that is cut off is refused",
-        statement="A file without its second half is refused with InputError.",
+        statement=(
+            "A file without its second half is refused with InputError, and so is what is packed, "
+            "as gzip or zip, in an item of a profile."
+        ),
         sources=(library("errors.py:decoding", "whatever a decoder raises on a broken file"),),
         hint="Compare what was decoded with what the header says.",
     ),

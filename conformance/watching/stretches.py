@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call does from one wait to the next, in its own task and in those that it makes.
+"""What a call does from one wait to the next, in its own task and in what it has the loop do.
 
 Detectors that are asked at once stand in tasks of their own, with ``gather``, in a ``TaskGroup`` or
-by ``create_task``.  They hold the event loop as ``score`` itself does, and they are the plugin's.
+by ``create_task``, and batches are made in callbacks, with ``call_later``.  All of them hold the
+event loop as the call itself does, and they are the plugin's.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Generator
-from contextvars import ContextVar
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context, ContextVar
 from functools import partial
 from typing import Any
 
@@ -26,19 +28,22 @@ PAUSE, PAUSES = 0.002, 20
 
 @attrs.define
 class Longest:
-    """The longest stretches in which a call, or a task of it, held the event loop."""
+    """The longest stretches in which a call, or what it has the loop do, held the event loop."""
 
+    call: str  #: its name
+    #: What limits each stretch by itself.
+    limit: Callable[[], AbstractContextManager[None]] = nullcontext
     waited: float = 0.0  #: seconds that a stretch neither worked nor could have, at the most
     worked: float = 0.0  #: seconds of processor time of a stretch, at the most
 
-    def take(self, step: Callable[[Any], Any], argument: object) -> Any:  # noqa: ANN401 - what is waited for
-        """Have the plugin go on until it waits, and measure that."""
+    def run(self, function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - its own
+        """Call a function of the plugin, and measure that."""
         # Tasks, callbacks and threads that it starts meanwhile have a copy of this context.
         mine = _call.set(self)
         before, ways = clocks(), gave_way()
         try:
-            with in_call("score"):
-                return step(argument)
+            with self.limit(), in_call(self.call):
+                return function(*given, **named)
         finally:
             self._measure(before, waited=gave_way() > ways)
             _call.reset(mine)
@@ -63,7 +68,7 @@ class Stretches:
     slowly: bool = False  #: whether clocks that it reads are to go on in the meantime
     stop: int = 0  #: the wait at which `stopped` is called, the first being 1
     stopped: Callable[[], Any] | None = None
-    longest: Longest = attrs.field(factory=Longest)
+    longest: Longest = attrs.field(factory=partial(Longest, "score"))
     waits: int = 0
 
     async def run(self) -> Any:  # noqa: ANN401 - what the coroutine returns
@@ -80,7 +85,7 @@ class Stretches:
             if pauses is not None:
                 step = partial(pauses.within, step)
             try:
-                waits_for = self.longest.take(step, value if error is None else error)
+                waits_for = self.longest.run(step, value if error is None else error)
             except StopIteration as end:
                 return end.value
             self.waits += 1
@@ -119,36 +124,19 @@ class _Pauses:
         return self.left >= 0
 
 
-class _Driven(Coroutine[Any, Any, Any]):
-    """Times the coroutine of a task that a call has made, and has all attributes of it."""
+def watch(loop: asyncio.AbstractEventLoop) -> None:
+    """Time whatever a call has a loop do, steps of tasks and callbacks, as the call itself."""
 
-    def __init__(self, coroutine: Any, longest: Longest) -> None:  # noqa: ANN401 - a coroutine
-        self._coroutine, self._longest = coroutine, longest
+    def timed(schedule: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def scheduled(*given: Any, context: Context | None = None) -> Any:  # noqa: ANN401 - as loops have it
+            longest = _call.get() if context is None else context.get(_call)
+            if longest is not None:
+                callback = partial(longest.run, given[place])
+                given = (*given[:place], callback, *given[place + 1 :])
+            return schedule(*given, context=context)
 
-    def send(self, value: Any) -> Any:  # noqa: ANN401 - as coroutines have it
-        return self._longest.take(self._coroutine.send, value)
+        return scheduled
 
-    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as coroutines have it
-        return self._longest.take(lambda _: self._coroutine.throw(*error), None)
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        generator: Generator[Any, Any, Any] = self._coroutine.__await__()
-        return generator
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of a coroutine
-        return getattr(self._coroutine, name)
-
-
-def task_of(
-    loop: asyncio.AbstractEventLoop,
-    coroutine: Any,  # noqa: ANN401 - whatever is to be a task
-    **options: Any,  # noqa: ANN401 - as a task takes them
-) -> asyncio.Task[Any]:
-    """Make a task, one that is timed where a call makes it; a task factory."""
-    longest = _call.get()
-    if longest is not None and asyncio.iscoroutine(coroutine):
-        coroutine = _Driven(coroutine, longest)
-    return asyncio.Task(coroutine, loop=loop, **options)
+    # `call_later` and futures use these; where among the arguments the callback stands.
+    for name, place in (("call_soon", 0), ("call_soon_threadsafe", 0), ("call_at", 1)):
+        setattr(loop, name, timed(getattr(loop, name), place))
