@@ -135,7 +135,7 @@ def _open(opening: Opening) -> Trial:
     cls, section, settings = opening.cls, opening.section, opening.settings
     name = chosen(opening.plugin, section, settings, cls)
     if name is None:
-        why = f"nobody knows a tiny checkpoint of {cls.__name__}; give a profile such as\n{STARTER}"
+        why = f"no tiny checkpoint of {cls.__name__} is known; give a profile such as\n{STARTER}"
         return Unopened(why, opening.evidence)
     checkpoint = folder_of(name)
     if tokenless(cls, checkpoint):
