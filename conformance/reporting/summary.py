@@ -3,7 +3,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -115,13 +115,17 @@ _MOST_LINES = 2
 _FIXED_WIDTH = 7 + 16 + 11 + 13 + 6 + 2
 
 
-def table(certificate: Mapping[str, Any], *, width: int = 100, told: bool = False) -> Table:
+def table(certificate: Mapping[str, Any], *, width: int = 100, told: Collection[str] = ()) -> Table:
     """Return the rules of a certificate with verdict, counts, evidence and time.
 
-    A rule that holds takes one line, and what a person must act on is spelled out, unless it was
-    ``told`` above: then a failure is the beginning of its sentence.  Rules that are not judged for
-    a reason that others have take none: :func:`unclear` names them.
+    A rule that holds takes one line, and what a person must act on is spelled out, unless failures
+    of its level were ``told`` above: then it is the beginning of its sentence, save for what a
+    baseline knows, which was not.  Rules that are not judged for a reason that others have take
+    none: :func:`unclear` names them.
     """
+    silent = {
+        m["rule"] for m in certificate.get("baseline", ()) if m["state"] == baseline.State.KNOWN
+    }
     result = open_table("rule", "verdict", "acted/run", "evidence", "time", "title")
     room = max(20, width - _FIXED_WIDTH)
     together = _members(shared(certificate["rules"]))
@@ -135,7 +139,8 @@ def table(certificate: Mapping[str, Any], *, width: int = 100, told: bool = Fals
             title.truncate(room, overflow="ellipsis")
         elif rule["message"]:
             said = rule["message"].rstrip()
-            if told and verdict is Verdict.FAIL:
+            above = rule["level"] in told and rule["id"] not in silent
+            if above and verdict is Verdict.FAIL:
                 said = cut(" ".join(said.split()), room * _MOST_LINES)
             title.append("\n" + said, style=STYLES[verdict])
         result.add_row(
@@ -179,10 +184,10 @@ def unclear(certificate: Mapping[str, Any]) -> Text:
     return text
 
 
-def show(console: Console, certificate: Mapping[str, Any], *, told: bool = False) -> None:
+def show(console: Console, certificate: Mapping[str, Any], *, told: Collection[str] = ()) -> None:
     """Print everything below the headline: the rules, reasons, known failures and notes.
 
-    ``told`` says that the failures stand above in full.
+    ``told`` are the levels of rules whose failures stand above in full.
     """
     console.print(table(certificate, width=console.width, told=told))
     console.print(unclear(certificate), end="")
@@ -254,7 +259,11 @@ def headline(certificate: Mapping[str, Any]) -> Text:
 
 
 def text(
-    certificate: Mapping[str, Any], *, width: int = 100, colour: bool = False, told: bool = False
+    certificate: Mapping[str, Any],
+    *,
+    width: int = 100,
+    colour: bool = False,
+    told: Collection[str] = (),
 ) -> str:
     """Return headline and table as text; ``told`` as in :func:`show`."""
     stream = io.StringIO()

@@ -75,7 +75,7 @@ def _of_architecture(target: Target) -> Target:
     entry = ModelRegistry.models.get(name)
     if entry is None:
         raise UsageError(
-            f"--plugin-path {target.text!r}: vLLM {vllm.__version__} knows no architecture "
+            f"target {target.text!r}: vLLM {vllm.__version__} knows no architecture "
             f"{name!r}." + nearest(name, ModelRegistry.models)
         )
     try:
