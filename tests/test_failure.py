@@ -320,6 +320,9 @@ def test_notes_are_in_both_summaries() -> None:
 
     assert summary.markdown(document).endswith("\n- format: one\n- format: two\n")
     assert "format:\n  - one\n  - two\n" in summary.text(document)
+    long: Any = {**document, "notes": [{"about": "format", "says": ["many words of it " * 6]}]}
+    assert "\n  - many words of it many" in summary.text(long, width=80)
+    assert "\n    words of it many words of it\n" in summary.text(long, width=80)
 
 
 def test_a_reason_that_rules_share_is_said_once() -> None:

@@ -2,6 +2,7 @@
 """The closing summary of a run, for a terminal and for a CI step summary."""
 
 import io
+import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -174,14 +175,29 @@ def configurations(certificate: Mapping[str, Any]) -> Table:
     return result
 
 
-def unclear(certificate: Mapping[str, Any]) -> Text:
+def unclear(certificate: Mapping[str, Any], width: int) -> Text:
     """Return the reasons that several rules have for not being judged, each of them once."""
     text = Text()
     for reason in shared(certificate["rules"]):
-        text.append(f"{_UNJUDGED[reason.verdict]}: {reason.named}\n")
+        text.append(_hanging(f"{_UNJUDGED[reason.verdict]}: {reason.named}", width))
         for line in reason.says.splitlines():
-            text.append(f"  {line}\n", style=STYLES[reason.verdict])
+            text.append(_hanging(line, width, "  "), style=STYLES[reason.verdict])
     return text
+
+
+def _hanging(line: str, width: int, head: str = "") -> str:
+    """Return a line below a heading, wrapped so that all of it stands below its head."""
+    return (
+        textwrap.fill(
+            line,
+            width,
+            initial_indent=head,
+            subsequent_indent=" " * max(2, len(head)),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
 
 
 def show(console: Console, certificate: Mapping[str, Any], *, told: Collection[str] = ()) -> None:
@@ -190,12 +206,12 @@ def show(console: Console, certificate: Mapping[str, Any], *, told: Collection[s
     ``told`` are the levels of rules whose failures stand above in full.
     """
     console.print(table(certificate, width=console.width, told=told))
-    console.print(unclear(certificate), end="")
+    console.print(unclear(certificate, console.width), end="", soft_wrap=True)
     if certificate.get("configurations"):
         console.print()
         console.print(configurations(certificate))
     console.print(known(certificate), end="", soft_wrap=True)
-    console.print(notes(certificate), end="")
+    console.print(notes(certificate, console.width), end="", soft_wrap=True)
     console.print(lines(certificate), end="", soft_wrap=True)
 
 
@@ -209,13 +225,13 @@ def known(certificate: Mapping[str, Any]) -> Text:
     return text
 
 
-def notes(certificate: Mapping[str, Any]) -> Text:
+def notes(certificate: Mapping[str, Any], width: int) -> Text:
     """Return what else there is to say of a plugin, without a verdict."""
     text = Text(style="dim")
     for note in certificate.get("notes", ()):
-        text.append(f"{note['about']}:\n")
+        text.append(_hanging(f"{note['about']}:", width))
         for sentence in note["says"]:
-            text.append(f"  - {sentence}\n")
+            text.append(_hanging(sentence, width, "  - "))
     return text
 
 
