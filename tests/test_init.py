@@ -236,6 +236,9 @@ def test_the_format_of_a_parser_is_found_out(tmp_path: Path) -> None:
     assert "Look through the profile, then:" in said
     command = said.splitlines()[-1].split()
     assert run(*CLI, *command[1:], "--budget", "quick", folder=tmp_path)[0] == 0
+    # Nothing is left in the author's folder that nobody asked for.
+    made = {path.name for path in tmp_path.iterdir()} - {"__pycache__"}
+    assert made == {"mine.py", "mine.conformance.toml", "reports"}
 
 
 def test_of_formats_that_fit_equally_well_none_is_chosen() -> None:
