@@ -204,7 +204,7 @@ def _short(name: str) -> str:
 
 def _why(name: str, parser: dict[str, Any], notes: dict[str, Any]) -> str:
     why = str(notes["not_judged"].get(name) or parser["why"])
-    return re.sub(r"; give answers of the model.*", "", why)
+    return re.sub(r"(?s); give answers of the model.*", "", why)
 
 
 def _row(name: str, parser: dict[str, Any], failure: dict[str, Any], notes: dict[str, Any]) -> str:

@@ -153,6 +153,11 @@ def test_a_rule_is_explained(tmp_path: Path) -> None:
     assert headings >= {"level", "interface", "section", "evidence", "source", "check"}
     assert f"\ndefective  {DEFECTIVE.relative_to(ROOT)}/keeps_replaced_occupant.py: a " in said
 
+    # Of one with many the page has the others.
+    said = run(*CLI, "explain", "LB-38", folder=tmp_path)[1]
+    assert said.count("\ndefective") == 10
+    assert said.endswith(" more: see docs/rules/logits-batch.md\n")
+
 
 def test_badges_are_drawn_again(reports: Path, tmp_path: Path) -> None:
     """``badge`` writes both badges of every certificate under a folder."""

@@ -11,7 +11,7 @@ from samples import COUNTEREXAMPLE, GENERATION, sample
 
 from conformance.reporting import summary
 from conformance.reporting.failure import WIDTH, render
-from conformance.rules import Evidence, Reason, Rule, Source, changes, ends
+from conformance.rules import Evidence, Level, Reason, Rule, Source, changes, ends
 from conformance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -278,11 +278,18 @@ def test_what_stands_above_is_not_said_again() -> None:
             rule["message"] = f"{rule['id']} says: " + "word " * 80 + "end"
     failed = [rule for rule in long["rules"] if rule["verdict"] == "fail"]
     whole, told = (
-        " ".join(summary.text(long, width=80, told=each).split()) for each in (False, True)
+        " ".join(summary.text(long, width=80, told=each).split()) for each in ([], [*Level])
     )
 
     assert whole.count("end") - told.count("end") == len(failed) > 0
     assert all(f"{rule['id']} says: word" in told for rule in failed)
+
+    # What a baseline knows was not told, and neither was advice by pytest, where it fails no item.
+    mark = {"rule": failed[0]["id"], "state": "known", "reason": "", "issue": None, "expires": None}
+    advice = [{**rule, "level": "SHOULD"} for rule in long["rules"]]
+    for other in ({**long, "baseline": [mark]}, {**long, "rules": advice}):
+        said = summary.text(other, width=80, told=[Level.MUST])
+        assert " ".join(said.split()).count("end") > told.count("end")
 
 
 def test_the_summary_in_a_narrow_terminal(snapshot: SnapshotAssertion) -> None:
@@ -313,6 +320,9 @@ def test_notes_are_in_both_summaries() -> None:
 
     assert summary.markdown(document).endswith("\n- format: one\n- format: two\n")
     assert "format:\n  - one\n  - two\n" in summary.text(document)
+    long: Any = {**document, "notes": [{"about": "format", "says": ["many words of it " * 6]}]}
+    assert "\n  - many words of it many" in summary.text(long, width=80)
+    assert "\n    words of it many words of it\n" in summary.text(long, width=80)
 
 
 def test_a_reason_that_rules_share_is_said_once() -> None:

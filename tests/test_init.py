@@ -154,6 +154,8 @@ def test_a_folder_without_ci_gets_no_file_for_it(here: Path) -> None:
     assert not (here / ".github").exists()
     written = (here / "own.conformance.toml").read_text()
     assert '# on = [{ extra_args = { guard = { by = "..." }, level = "..." } }]' in written
+    assert "own.py:Plugin: nothing switched the plugin on (it reads extra_args guard, level" in said
+    assert "Complete the profile, then:" in said
 
 
 def test_a_profile_is_found_out(here: Path) -> None:
@@ -231,8 +233,12 @@ def test_the_format_of_a_parser_is_found_out(tmp_path: Path) -> None:
 
     assert status == 0, said
     assert written == {"parser": {"format": "hermes"}}
+    assert "Look through the profile, then:" in said
     command = said.splitlines()[-1].split()
     assert run(*CLI, *command[1:], "--budget", "quick", folder=tmp_path)[0] == 0
+    # Nothing is left in the author's folder that nobody asked for.
+    made = {path.name for path in tmp_path.iterdir()} - {"__pycache__"}
+    assert made == {"mine.py", "mine.conformance.toml", "reports"}
 
 
 def test_of_formats_that_fit_equally_well_none_is_chosen() -> None:
@@ -273,3 +279,13 @@ def test_a_target_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert status == 4
     assert "there is no file nothing.py" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plugin_that_cannot_be_imported_has_no_profile(tmp_path: Path) -> None:
+    """There was nothing to look at: an empty profile would hide why."""
+    (tmp_path / "broken.py").write_text("import a_missing_module\n")
+    status, said = run(*CLI, "init", "broken.py", folder=tmp_path)
+
+    assert status == 4
+    assert "no profile for broken.py: importing broken raised ModuleNotFoundError" in said
+    assert not (tmp_path / "broken.conformance.toml").exists()

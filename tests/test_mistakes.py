@@ -115,11 +115,11 @@ def certify(
         ),
         (
             ["exxample.py"],
-            "--plugin-path 'exxample.py': there is no file exxample.py. Did you mean 'example.py'?",
+            "target 'exxample.py': there is no file exxample.py. Did you mean 'example.py'?",
         ),
         (["helpers.py"], "helpers defines no vLLM plugin (classes: Helper)."),
         (["helpers.py:helper"], "helper is not a class but of type function; name the plugin"),
-        (["not a target"], "--plugin-path 'not a target' has no known form: give package.module"),
+        (["not a target"], "target 'not a target' has no known form: give package.module"),
         (
             [TARGET, "--evidence=simulator,ofline"],
             "simulator, offline, server, or all. Did you mean 'offline'?",

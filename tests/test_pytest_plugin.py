@@ -109,7 +109,7 @@ def test_workers_tell_what_is_wrong_with_a_target(folder: Path) -> None:
     status, said = run(*PYTEST, "-n", "1", "--plugin-path", "example:Nothing", folder=folder)
 
     assert status == 4, said
-    assert "ERROR: --plugin-path 'example:Nothing': example has no 'Nothing' (it defines" in said
+    assert "ERROR: target 'example:Nothing': example has no 'Nothing' (it defines" in said
 
 
 def test_a_run_may_be_stopped_between_two_lines(pytester: pytest.Pytester, folder: Path) -> None:

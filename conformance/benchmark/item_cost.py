@@ -89,7 +89,7 @@ def _bench(plugin: Plugin, settings: Settings) -> Bench:
     section = profile.section(plugin.interface) if profile else {}
     name = chosen(plugin, section, settings, cls)
     if name is None:
-        raise UsageError("nobody knows a tiny model of the class; give a profile with one.")
+        raise UsageError("no tiny model of the class is known; give a profile with one.")
     origin = profile.origin if profile else None
     bench = Bench.open(cls, folder_of(name), name, section, origin=origin, seed=settings.seed)
     bench.prepare(section)

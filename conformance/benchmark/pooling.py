@@ -79,7 +79,7 @@ def _bodies(
     valid = found.valid[: found.given] or found.valid
     if not valid:
         raise UsageError(
-            f"{plugin.target}: nobody knows what it takes; write a profile "
+            f"{plugin.target}: no request is known that it answers; write a profile "
             "(vllm-conformance init TARGET makes one to start from)."
         )
     instance = bench.make().plugin

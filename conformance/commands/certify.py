@@ -18,6 +18,7 @@ from rich.console import Console
 from conformance.commands import options
 from conformance.configuration import table
 from conformance.generations import named
+from conformance.rules import Level
 from conformance.settings import Budget, Device, Settings, parse_evidence, parse_headers
 from conformance.verdict import ExitStatus, RuleResult, Verdict
 
@@ -233,7 +234,7 @@ def _show_certificates(
         console.print(summary.headline(document))
         if quiet:
             continue
-        summary.show(console, document, told=True)
+        summary.show(console, document, told=[*Level])
         folder = settings.report / report_folder(settings, plugin).name
         console.print(f"certificate: {folder}", style="dim", markup=False, soft_wrap=True)
         console.print()

@@ -16,14 +16,15 @@ from typing import Any
 import click
 import tomlkit
 from rich.console import Console
+from tomlkit.items import Table
 
 from conformance.generations import sections
 from conformance.plugin.profile import CLASSES
 from conformance.plugin.target import Plugin
 from conformance.plugin.toml import inline, listed
 from conformance.reporting import templates
-from conformance.settings import Budget, Settings, shorter
-from conformance.verdict import ExitStatus
+from conformance.settings import Budget, Settings, UsageError, shorter
+from conformance.verdict import ExitStatus, Verdict
 
 #: Below what a profile says of a key whose values come from watching the plugin.
 FOUND = "Found by trying it: correct what is wrong."
@@ -57,7 +58,7 @@ def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
     as NAME.conformance.toml, or here where the plugin is installed elsewhere.
     """
     console = Console(highlight=False)
-    plugins, profiles = _watched(targets, console)
+    plugins, profiles, unknown = _watched(targets, console)
     here = Path.cwd()
     commands: dict[str, list[str]] = {}
     sources: dict[Path, dict[str, tuple[Plugin, Mapping[str, Any]]]] = {}
@@ -78,7 +79,10 @@ def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
         _write(path, text, console, force=force)
     if service is None:
         console.print(f"no file for CI: no service has one here (--ci {'|'.join(SERVICES)})")
-    console.print("Look through the profile, then:", soft_wrap=True)
+    for name, why in unknown.items():
+        console.print(f"{name}: {why}", soft_wrap=True, markup=False)
+    todo = "Complete" if unknown else "Look through"
+    console.print(f"{todo} the profile, then:", soft_wrap=True)
     for name, certified in commands.items():
         words = ["vllm-conformance", "certify", *certified]
         words += ["--plugin-profile", name] if name else []
@@ -110,7 +114,7 @@ def profile(classes: Sequence[tuple[Plugin, Mapping[str, Any]]]) -> str:
     return tomlkit.dumps(document)
 
 
-def _section(plugin: Plugin, found: Mapping[str, Any]) -> object:
+def _section(plugin: Plugin, found: Mapping[str, Any]) -> Table:
     table = tomlkit.table()
     for key, field in sections()[plugin.interface].items():
         # What was seen to be refused is what the author's own check says is invalid.
@@ -135,8 +139,13 @@ def _section(plugin: Plugin, found: Mapping[str, Any]) -> object:
 
 def _watched(
     targets: Sequence[str], console: Console
-) -> tuple[tuple[Plugin, ...], list[Mapping[str, Any]]]:
-    """Return the plugins of targets, and the effective profile of each."""
+) -> tuple[tuple[Plugin, ...], list[Mapping[str, Any]], dict[str, str]]:
+    """Return the plugins of targets, the effective profile of each, and why some are empty.
+
+    Raises:
+        UsageError: a plugin cannot be loaded, so there is nothing to look at.
+
+    """
     from conformance.running.runner import Certification
 
     with tempfile.TemporaryDirectory(prefix="vllm-conformance-") as folder:
@@ -146,18 +155,30 @@ def _watched(
             report=Path(folder),
             python_path=tuple(sys.path),
         )
+        why: dict[str, str] = {}
         with console.status("starting") as display:
             say: Callable[[str], None] = display.update
             with Certification(settings, say) as certification:
                 plugins = certification.load()
+                for plugin in plugins:
+                    if plugin.broken is not None:
+                        raise UsageError(f"no profile for {plugin.target}: {plugin.broken}")
                 checks = certification.checks()
                 certification.select(checks)
                 for check in checks:
                     say(f"watching {check.plugin.target}")
-                    certification.run(check)
+                    result = certification.run(check)
+                    if result.verdict is Verdict.NOT_VERIFIED and not result.waits_for:
+                        why.setdefault(check.plugin.target, result.message or "")
         contexts = certification.contexts
     found = [contexts.get(plugin.target, {}).get("profile") or {} for plugin in plugins]
-    return plugins, found
+    unknown = {
+        # The profile to start from, which follows, is the one that is written.
+        plugin.target: why[plugin.target].partition("; give ")[0]
+        for plugin, profile in zip(plugins, found, strict=True)
+        if plugin.target in why and not _section(plugin, profile).unwrap()
+    }
+    return plugins, found, unknown
 
 
 def _service(here: Path) -> str | None:

@@ -155,6 +155,8 @@ def host_environment(
         # costs a subprocess that imports all of vLLM.
         VLLM_CACHE_ROOT=str(cache_directory() / f"vllm-{vllm_version() or 'unknown'}"),
     )
+    # Its own default is a folder of this name where the command was given.
+    environment.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache_directory() / "hypothesis"))
     if (temporary := temporary_directory()) != tempfile.gettempdir():
         environment["TMPDIR"] = temporary
     # Its own default is among temporary files, which do not outlive a job.

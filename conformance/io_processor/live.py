@@ -85,7 +85,7 @@ class IOProcessorTrial(LiveTrial):
         elif not bench.stock.given:
             known = bench.stock.furthest
             need = known and prompts.needed(bench, known[0])
-            ledger.blocked = need or "nobody knows what the plugin takes: give a profile"
+            ledger.blocked = need or "no request is known that the plugin answers: give a profile"
         elif not bench.stock.invalid:
             ledger.beside[REFUSES] = "the profile names no invalid request"
 

@@ -238,6 +238,6 @@ class Trial(Judging):
             data, ended = stock.complaint
             # Data with none of the keys that it asks for are not what it complains about.
             saw += f"; {shortened(data)} {ended}" if not keys or {*stock.keys} & {*data} else ""
-        return f"nobody knows what the plugin takes ({saw}); give a profile such as\n" + (
+        return f"no request is known that the plugin answers ({saw}); give a profile such as\n" + (
             discovery.starter(stock.keys)
         )

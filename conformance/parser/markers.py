@@ -94,18 +94,18 @@ def way_out(
     *raised*: by making an instance.
     """
     example = (
-        '{ text = "...", tool_calls = [{ name = "f", arguments = { x = "y" } }] }'
+        'text = "..."\ntool_calls = [{ name = "f", arguments = { x = "y" } }]'
         if role == TOOL
-        else '{ text = "<r>...</r>...", reasoning = "...", content = "..." }'
+        else 'text = "<r>...</r>..."\nreasoning = "..."\ncontent = "..."'
     )
-    special = special_tokens(cls, "...")
+    special = special_tokens(cls, '"..."')
     what = "call" if role == TOOL else "reasoning"
     makes = f"; making an instance raised {raised}" if raised else ""
     return (
-        f"{made or f'no {what} was found in {where}'}{makes}; give answers of the model in the "
-        "profile: "
-        f"[parser] samples = [{example}], special_tokens = [{special}]"
-        + (", of these what is one token of the model's tokenizer" if of_source(cls) else "")
+        f"{made or f'no {what} was found in {where}'}{makes}; give answers of the model in a "
+        f"profile such as\n[parser]\nspecial_tokens = [{special}]"
+        + ("  # those that are one token of the model's tokenizer" if of_source(cls) else "")
+        + f"\n[[parser.samples]]\n{example}"
     )
 
 

@@ -36,7 +36,7 @@ def resolved(role: str, target: Target) -> Target:
     known = registered(role)
     if name not in known:
         raise UsageError(
-            f"--plugin-path {target.text!r}: the installed vLLM has no {role} parser {name!r}."
+            f"target {target.text!r}: the installed vLLM has no {role} parser {name!r}."
             + nearest(name, known)
         )
     module, qualname = known[name]

@@ -93,7 +93,7 @@ def load_module(target: Target) -> ModuleType:
             if target.qualname is None and tail[:1].isupper():
                 hint = f" If {tail} is a class, write {head}:{tail}."
             raise UsageError(
-                f"--plugin-path {target.text!r}: there is no module {error.name!r} on sys.path."
+                f"target {target.text!r}: there is no module {error.name!r} on sys.path."
                 + (hint or nearest(error.name, _siblings(error.name), likeness=0.75))
             ) from None
         raise failure(target, _one_line(target, error), error) from error
@@ -179,7 +179,7 @@ def load_class(target: Target) -> type:
             made = [str(place.qualname) for place, _ in registration.registered(target, module)]
             classes = [*registration.classes_of(module), *made]
             raise UsageError(
-                f"--plugin-path {target.text!r}: {module.__name__} has no {target.qualname!r} "
+                f"target {target.text!r}: {module.__name__} has no {target.qualname!r} "
                 f"(it defines {', '.join(classes) or 'no class'})." + nearest(name, classes)
             ) from None
     if not inspect.isclass(found):
@@ -187,7 +187,7 @@ def load_class(target: Target) -> type:
         if registers(target):
             what = "registers neither a model with a multi-modal processor nor a parser"
         raise UsageError(
-            f"--plugin-path {target.text!r}: {module.__name__}:{target.qualname} {what}; "
+            f"target {target.text!r}: {module.__name__}:{target.qualname} {what}; "
             "name the plugin class itself."
         )
     return found

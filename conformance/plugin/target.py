@@ -124,7 +124,7 @@ def parse(text: str, directory: Path) -> tuple[Target, ...]:
         return (_model(text, directory / text / MODEL_CONFIG),)
     if match := _MODULE.match(text):
         return (Target(text, match["module"], match["qualname"]),)
-    raise UsageError(f"--plugin-path {text!r} {_why_not(text, directory)}: give {forms()}.")
+    raise UsageError(f"target {text!r} {_why_not(text, directory)}: give {forms()}.")
 
 
 def _why_not(text: str, directory: Path) -> str:
@@ -148,12 +148,11 @@ def _file(text: str, name: str, qualname: str | None, directory: Path) -> Target
         siblings = sorted(child.name for child in path.parent.glob("*.py"))
         where = "" if path.parent.is_dir() else f" (there is no folder {Path(name).parent})"
         raise UsageError(
-            f"--plugin-path {text!r}: there is no file {name}{where}."
-            + nearest(path.name, siblings)
+            f"target {text!r}: there is no file {name}{where}." + nearest(path.name, siblings)
         )
     if "." in path.stem:
         raise UsageError(
-            f"--plugin-path {text!r}: no module can have the name {path.stem!r}, which has a dot "
+            f"target {text!r}: no module can have the name {path.stem!r}, which has a dot "
             f"in it: certify a copy, named {path.stem.replace('.', '_')}.py."
         )
     # A file inside a package is imported by its dotted name, as vLLM would import it.
@@ -171,11 +170,9 @@ def _model(text: str, config: Path) -> Target:
     try:
         architectures = json.loads(config.read_text(encoding="utf-8")).get("architectures") or []
     except (ValueError, AttributeError) as error:
-        raise UsageError(
-            f"--plugin-path {text!r}: {MODEL_CONFIG} is no JSON object: {error}."
-        ) from None
+        raise UsageError(f"target {text!r}: {MODEL_CONFIG} is no JSON object: {error}.") from None
     if not architectures:
-        raise UsageError(f"--plugin-path {text!r}: {MODEL_CONFIG} names no architectures.")
+        raise UsageError(f"target {text!r}: {MODEL_CONFIG} names no architectures.")
     return Target(text, MODEL_REGISTRY, str(architectures[0]))
 
 
@@ -207,7 +204,7 @@ def _entry_points(text: str, form: str, rest: str) -> tuple[Target, ...]:
         if not found:
             known = sorted(f"{group}/{entry.name}" for entry in installed)
             raise UsageError(
-                f"--plugin-path {text!r}: no installed package has that entry point"
+                f"target {text!r}: no installed package has that entry point"
                 + (f" (the group has {', '.join(known)})." if known else " (the group is empty).")
             )
     else:
@@ -216,13 +213,12 @@ def _entry_points(text: str, form: str, rest: str) -> tuple[Target, ...]:
         except importlib.metadata.PackageNotFoundError:
             names = {entry.metadata["Name"] or "" for entry in importlib.metadata.distributions()}
             raise UsageError(
-                f"--plugin-path {text!r}: no distribution {rest!r} is installed."
-                + nearest(rest, names)
+                f"target {text!r}: no distribution {rest!r} is installed." + nearest(rest, names)
             ) from None
         found = [entry for entry in distribution.entry_points if entry.group in ENTRY_POINT_GROUPS]
         if not found:
             raise UsageError(
-                f"--plugin-path {text!r}: the distribution has no entry point in "
+                f"target {text!r}: the distribution has no entry point in "
                 + " or ".join(ENTRY_POINT_GROUPS)
                 + (
                     _register(distribution.entry_points.select(group=GENERAL_PLUGINS))

@@ -25,6 +25,7 @@ from conformance.reporting.session import (
     report_folder,
     status,
 )
+from conformance.rules import Level
 from conformance.running.baseline import Entry
 from conformance.running.runner import Certification
 from conformance.running.signals import interruptible
@@ -285,7 +286,8 @@ class Session:
             return
         terminalreporter.section("vLLM plugin conformance")
         width = min(terminalreporter._tw.fullwidth, 120)  # noqa: SLF001 - it has no public name
-        told = terminalreporter.config.option.tbstyle != "no"
+        # A SHOULD fails no item, so pytest says nothing of it.
+        told = [Level.MUST] if terminalreporter.config.option.tbstyle != "no" else []
         colour = bool(terminalreporter._tw.hasmarkup)  # noqa: SLF001 - it has no public name
         for plugin, document in zip(self.plugins, self.documents, strict=True):
             text = summary.text(document, width=width, colour=colour, told=told)

@@ -36,6 +36,9 @@ WIDEST = 100
 
 _HEADING = 11
 
+#: Defective plugins that a terminal is given of one rule; its page has all.
+_MOST_DEFECTIVE = 10
+
 
 @attrs.frozen
 class Specimen:
@@ -152,9 +155,11 @@ def text(
     say("check", rule.hint)
     for defect in resembled(rule, specimens):
         say("resembles", link(defect))
-    for specimen in specimens:
-        if specimen.rule == rule.id:
-            say("defective", f"{specimen.path}: {specimen.fault}")
+    defective = [specimen for specimen in specimens if specimen.rule == rule.id]
+    for specimen in defective[:_MOST_DEFECTIVE]:
+        say("defective", f"{specimen.path}: {specimen.fault}")
+    if (more := len(defective) - _MOST_DEFECTIVE) > 0:
+        say("", f"and {more} more: see docs/rules/{file_name(generation)}")
     return "\n".join(lines)
 
 

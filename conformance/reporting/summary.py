@@ -2,8 +2,9 @@
 """The closing summary of a run, for a terminal and for a CI step summary."""
 
 import io
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -115,13 +116,17 @@ _MOST_LINES = 2
 _FIXED_WIDTH = 7 + 16 + 11 + 13 + 6 + 2
 
 
-def table(certificate: Mapping[str, Any], *, width: int = 100, told: bool = False) -> Table:
+def table(certificate: Mapping[str, Any], *, width: int = 100, told: Collection[str] = ()) -> Table:
     """Return the rules of a certificate with verdict, counts, evidence and time.
 
-    A rule that holds takes one line, and what a person must act on is spelled out, unless it was
-    ``told`` above: then a failure is the beginning of its sentence.  Rules that are not judged for
-    a reason that others have take none: :func:`unclear` names them.
+    A rule that holds takes one line, and what a person must act on is spelled out, unless failures
+    of its level were ``told`` above: then it is the beginning of its sentence, save for what a
+    baseline knows, which was not.  Rules that are not judged for a reason that others have take
+    none: :func:`unclear` names them.
     """
+    silent = {
+        m["rule"] for m in certificate.get("baseline", ()) if m["state"] == baseline.State.KNOWN
+    }
     result = open_table("rule", "verdict", "acted/run", "evidence", "time", "title")
     room = max(20, width - _FIXED_WIDTH)
     together = _members(shared(certificate["rules"]))
@@ -135,7 +140,8 @@ def table(certificate: Mapping[str, Any], *, width: int = 100, told: bool = Fals
             title.truncate(room, overflow="ellipsis")
         elif rule["message"]:
             said = rule["message"].rstrip()
-            if told and verdict is Verdict.FAIL:
+            above = rule["level"] in told and rule["id"] not in silent
+            if above and verdict is Verdict.FAIL:
                 said = cut(" ".join(said.split()), room * _MOST_LINES)
             title.append("\n" + said, style=STYLES[verdict])
         result.add_row(
@@ -169,28 +175,43 @@ def configurations(certificate: Mapping[str, Any]) -> Table:
     return result
 
 
-def unclear(certificate: Mapping[str, Any]) -> Text:
+def unclear(certificate: Mapping[str, Any], width: int) -> Text:
     """Return the reasons that several rules have for not being judged, each of them once."""
     text = Text()
     for reason in shared(certificate["rules"]):
-        text.append(f"{_UNJUDGED[reason.verdict]}: {reason.named}\n")
+        text.append(_hanging(f"{_UNJUDGED[reason.verdict]}: {reason.named}", width))
         for line in reason.says.splitlines():
-            text.append(f"  {line}\n", style=STYLES[reason.verdict])
+            text.append(_hanging(line, width, "  "), style=STYLES[reason.verdict])
     return text
 
 
-def show(console: Console, certificate: Mapping[str, Any], *, told: bool = False) -> None:
+def _hanging(line: str, width: int, head: str = "") -> str:
+    """Return a line below a heading, wrapped so that all of it stands below its head."""
+    return (
+        textwrap.fill(
+            line,
+            width,
+            initial_indent=head,
+            subsequent_indent=" " * max(2, len(head)),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
+
+
+def show(console: Console, certificate: Mapping[str, Any], *, told: Collection[str] = ()) -> None:
     """Print everything below the headline: the rules, reasons, known failures and notes.
 
-    ``told`` says that the failures stand above in full.
+    ``told`` are the levels of rules whose failures stand above in full.
     """
     console.print(table(certificate, width=console.width, told=told))
-    console.print(unclear(certificate), end="")
+    console.print(unclear(certificate, console.width), end="", soft_wrap=True)
     if certificate.get("configurations"):
         console.print()
         console.print(configurations(certificate))
     console.print(known(certificate), end="", soft_wrap=True)
-    console.print(notes(certificate), end="")
+    console.print(notes(certificate, console.width), end="", soft_wrap=True)
     console.print(lines(certificate), end="", soft_wrap=True)
 
 
@@ -204,13 +225,13 @@ def known(certificate: Mapping[str, Any]) -> Text:
     return text
 
 
-def notes(certificate: Mapping[str, Any]) -> Text:
+def notes(certificate: Mapping[str, Any], width: int) -> Text:
     """Return what else there is to say of a plugin, without a verdict."""
     text = Text(style="dim")
     for note in certificate.get("notes", ()):
-        text.append(f"{note['about']}:\n")
+        text.append(_hanging(f"{note['about']}:", width))
         for sentence in note["says"]:
-            text.append(f"  - {sentence}\n")
+            text.append(_hanging(sentence, width, "  - "))
     return text
 
 
@@ -254,7 +275,11 @@ def headline(certificate: Mapping[str, Any]) -> Text:
 
 
 def text(
-    certificate: Mapping[str, Any], *, width: int = 100, colour: bool = False, told: bool = False
+    certificate: Mapping[str, Any],
+    *,
+    width: int = 100,
+    colour: bool = False,
+    told: Collection[str] = (),
 ) -> str:
     """Return headline and table as text; ``told`` as in :func:`show`."""
     stream = io.StringIO()

@@ -170,7 +170,7 @@ def sentence(mark: Mapping[str, Any]) -> str:
     rule, reason = mark["rule"], mark["reason"]
     issue = f" ({mark['issue']})" if mark["issue"] else ""
     if mark["state"] == State.STALE:
-        return f"{rule} holds: remove its entry from the baseline ({reason})"
+        return f"{rule} holds now, which fails the run: remove its entry ({reason})"
     if mark["state"] == State.EXPIRED:
         return (
             f"{rule} is still broken, and its entry expired on {mark['expires']}: {reason}{issue}"

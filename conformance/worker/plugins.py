@@ -104,7 +104,7 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
         names = ", ".join(classes) or "none"
         uncalled = f"{_UNCALLED} {target.module}." if "register_module(" in _text(source) else "."
         raise UsageError(
-            f"--plugin-path {target.text!r}: {target.module} defines no vLLM plugin "
+            f"target {target.text!r}: {target.module} defines no vLLM plugin "
             f"(classes: {names})" + (targets.registering(target.module) or uncalled)
         )
     return found
@@ -115,7 +115,7 @@ def _check_generation(target: Target) -> None:
     names = [generation.name for generation in all_generations()]
     if target.generation is not None and target.generation not in names:
         raise UsageError(
-            f"--plugin-path {target.text!r}: there is no generation {target.generation!r} "
+            f"target {target.text!r}: there is no generation {target.generation!r} "
             f"(there are {', '.join(names)})." + nearest(target.generation, names)
         )
 

@@ -340,8 +340,9 @@ def test_tokens_of_the_source_are_tried_and_named(zygote: Zygote, tmp_path: Path
 
     assert found["RP-01"].verdict is Verdict.PASS, found["RP-01"].message
     assert found["RP-03"].verdict is Verdict.NOT_VERIFIED
-    wanted = 'special_tokens = ["<|ask|>", "<|say|>", "[HUSH]", "<|a|>", ...], of these what is'
-    assert f"{wanted} one token of the model's tokenizer" in str(found["RP-03"].message)
+    wanted = 'special_tokens = ["<|ask|>", "<|say|>", "[HUSH]", "<|a|>", ...]  # those that are'
+    wanted += " one token of the model's tokenizer\n[[parser.samples]]\n"
+    assert wanted in str(found["RP-03"].message)
 
 
 #: Wants a token at the id that its model has it at.

@@ -178,7 +178,7 @@ class ProcessorTrial(LiveTrial):
             self.ledger.blocked = must_wait([STATE], why)
             return
         if not bench.stock.everything:
-            self.ledger.blocked = "nobody knows of an item that the processor takes: see MM-11"
+            self.ledger.blocked = "no item is known that the processor takes: see MM-11"
 
 
 def entry_module(folder: Path, trial: ProcessorTrial) -> str:

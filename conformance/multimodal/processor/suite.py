@@ -75,7 +75,7 @@ def _of_architecture(target: Target) -> Target:
     entry = ModelRegistry.models.get(name)
     if entry is None:
         raise UsageError(
-            f"--plugin-path {target.text!r}: vLLM {vllm.__version__} knows no architecture "
+            f"target {target.text!r}: vLLM {vllm.__version__} knows no architecture "
             f"{name!r}." + nearest(name, ModelRegistry.models)
         )
     try:
@@ -135,7 +135,7 @@ def _open(opening: Opening) -> Trial:
     cls, section, settings = opening.cls, opening.section, opening.settings
     name = chosen(opening.plugin, section, settings, cls)
     if name is None:
-        why = f"nobody knows a tiny checkpoint of {cls.__name__}; give a profile such as\n{STARTER}"
+        why = f"no tiny checkpoint of {cls.__name__} is known; give a profile such as\n{STARTER}"
         return Unopened(why, opening.evidence)
     checkpoint = folder_of(name)
     if tokenless(cls, checkpoint):

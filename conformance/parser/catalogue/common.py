@@ -67,7 +67,8 @@ def streaming(role: str, parts: str) -> tuple[Rule, Rule]:
         evidence=SERVED,
         section="Streaming",
         sources=(binding(role, streamed, "extracting ... from an incomplete response"),),
-        hint="Print the deltas of the answer in the message, one for each token.",
+        hint="Print the deltas of the answer in the message, one for each token. Text that may be "
+        "the beginning of a marker is held back until it is known what it is.",
         resembles=("vllm-project/vllm#47901", "vllm-project/vllm#48294"),
     ), Rule(
         id=ROLES[role].rule(5),
