@@ -173,8 +173,7 @@ def _watched(
         contexts = certification.contexts
     found = [contexts.get(plugin.target, {}).get("profile") or {} for plugin in plugins]
     unknown = {
-        # The profile to start from, which follows, is the one that is written.
-        plugin.target: why[plugin.target].partition("; give ")[0]
+        plugin.target: why[plugin.target]
         for plugin, profile in zip(plugins, found, strict=True)
         if plugin.target in why and not _section(plugin, profile).unwrap()
     }
