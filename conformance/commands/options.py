@@ -25,7 +25,7 @@ plugin_profile = click.option(
     "--plugin-profile",
     metavar="FILE_OR_OBJECT",
     help="How to switch the plugin on and off: a TOML file, or module:object. "
-    "Found by itself in NAME.conformance.toml beside the plugin, or in "
+    "Without it: NAME.conformance.toml beside the plugin, or "
     "[tool.vllm-conformance] of its pyproject.toml.",
 )
 
