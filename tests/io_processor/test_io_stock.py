@@ -337,5 +337,5 @@ def test_where_nothing_is_taken_a_refusal_is_quoted(zygote: Zygote, tmp_path: Pa
     specimen = Specimen(f"{path}:Refuses", None, {}, generation="io/data")
     found = certify(zygote, specimen, tmp_path, rules={"IO-07"})["IO-07"]
 
-    assert "nobody knows what the plugin takes" in (found.message or "")
+    assert "no request is known that the plugin answers" in (found.message or "")
     assert "in parse_data (ValueError: lines must have 17 words)" in (found.message or "")
