@@ -8,6 +8,9 @@ import resource
 import time
 from threading import get_native_id
 
+#: Seconds of processor time that a loop of so many steps takes on a machine that limits are for.
+STEPS, USUAL = 200_000, 0.008
+
 _OWN = "/proc/thread-self/schedstat"
 _THREADS = "/proc/self/task"
 
@@ -15,6 +18,21 @@ _THREADS = "/proc/self/task"
 def clocks() -> tuple[float, float, float]:
     """Return seconds: of the clock, of work by this thread, and of its waiting for a processor."""
     return time.perf_counter(), time.thread_time(), _delay(_OWN)
+
+
+def slowness() -> float:
+    """Return how many times as long as usual the same work takes here and now, 1.0 at the least.
+
+    A slow machine, or one whose processors others use as well, is no fault of a plugin.
+    """
+    return max(1.0, min(_work() for _ in range(3)) / USUAL)
+
+
+def _work() -> float:
+    started, total = time.thread_time(), 0
+    for number in range(STEPS):
+        total += number
+    return time.thread_time() - started
 
 
 def undelayed() -> float:
