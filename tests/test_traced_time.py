@@ -25,7 +25,7 @@ from {module} import {name}
 
 
 def wait():
-    end = time.thread_time() + 0.3
+    end = time.thread_time() + 1.0
     while sys.gettrace() is not None and time.thread_time() < end:
         pass
 
