@@ -36,7 +36,7 @@ def test_a_call_stalls_by_the_time_of_an_ordinary_machine(
     """Parsers whose time grows with the square of an answer stalled on slow machines alone."""
     now = iter([0.0, 1.5 * hostile.STALL])
     monkeypatch.setattr(time, "thread_time", lambda: next(now))
-    monkeypatch.setattr(hostile, "slowness", lambda: slowness)
+    monkeypatch.setattr(clocks, "slowness", lambda: slowness)
 
     if not stalls:
         assert hostile.brief("the parser", lambda: None) == 1.5 * hostile.STALL

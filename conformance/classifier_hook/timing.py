@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import statistics
 from collections.abc import Callable, Iterator
 
@@ -11,9 +12,8 @@ from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import Call, cancelled, one, turns
 from conformance.classifier_hook.trial import Trial
-from conformance.coverage import lines
 from conformance.findings import Finding, failed, inapplicable, passed
-from conformance.watching.clocks import slowness, undelayed
+from conformance.watching.clocks import beyond, shortest, undelayed
 from conformance.watching.comparison import shortened
 
 #: Seconds for which a step of ``score`` may wait, or work, on the event loop, and for which it may
@@ -21,7 +21,6 @@ from conformance.watching.comparison import shortened
 STEP = ENDING = 0.05
 
 #: A busy machine holds anybody up now and then, a fault every time: the shortest of so many counts.
-#: Lines are watched in the first alone.
 TIMES = 4
 
 #: How late timers are on this machine is seen by so many, of so many seconds each.
@@ -49,7 +48,7 @@ def waits(trial: Trial) -> Finding:
 @checks("CH-21")
 def works(trial: Trial) -> Finding:
     """No step computes for long on the event loop."""
-    return _step(trial, (*trial.bench.texts, *LONG), "worked", lambda call: call.worked, slowness)
+    return _step(trial, (*trial.bench.texts, *LONG), "worked", lambda call: call.worked, beyond)
 
 
 def _step(
@@ -57,13 +56,13 @@ def _step(
     texts: tuple[str, ...],
     what: str,
     seconds: Callable[[Call], float],
-    slow: Callable[[], float] = lambda: 1.0,
+    exceeds: Callable[[float, float], bool] = operator.gt,
 ) -> Finding:
     for text in texts:
-        shortest = _shortest(trial.bench, text, seconds, STEP)
-        if shortest > STEP and shortest > STEP * slow():
+        took = _shortest(trial.bench, text, seconds, STEP)
+        if exceeds(took, STEP):
             return failed(
-                f"score {what} {shortest * 1000:.0f} ms on the event loop, for {shortened(text)} "
+                f"score {what} {took * 1000:.0f} ms on the event loop, for {shortened(text)} "
                 f"(at most {STEP * 1000:.0f} ms)",
                 case={"text": text},
             )
@@ -72,13 +71,7 @@ def _step(
 
 def _shortest(bench: Bench, text: str, seconds: Callable[[Call], float], limit: float) -> float:
     """Return the shortest time for a text, or the first that is short enough."""
-    shortest = float("inf")
-    for attempt in range(TIMES):
-        with lines.unwatched(when=attempt > 0):
-            shortest = min(shortest, seconds(bench.call(text)))
-        if shortest <= limit:
-            break
-    return shortest
+    return shortest(lambda: seconds(bench.call(text)), limit, TIMES)
 
 
 def endless(bench: Bench) -> Finding | None:
@@ -99,10 +92,10 @@ def in_time(trial: Trial) -> Finding:
     limit = bench.make().timeout_ms / 1000
     for text in bench.texts:
         # Timers of a busy machine are late, which is no fault of the hook.
-        shortest = _shortest(bench, text, lambda call: call.seconds - call.waits * _late(), limit)
-        if shortest > limit:
+        took = _shortest(bench, text, lambda call: call.seconds - call.waits * _late(), limit)
+        if took > limit:
             return failed(
-                f"score took {shortest * 1000:.0f} ms for {shortened(text)}, and its timeout_ms is "
+                f"score took {took * 1000:.0f} ms for {shortened(text)}, and its timeout_ms is "
                 f"{limit * 1000:.0f}",
                 case={"text": text},
             )

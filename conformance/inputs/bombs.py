@@ -166,7 +166,8 @@ _PACKINGS = (
 
 #: What reading and unpacking raise for what is not written or packed so.
 _UNREADABLE = (
-    *(ValueError, LookupError, EOFError, OSError, RuntimeError, NotImplementedError),
+    *(ValueError, LookupError, EOFError, OSError),
+    RuntimeError,  # of zipfile, for what is encrypted or packed in a way that it does not know
     *(zlib.error, lzma.LZMAError, zipfile.BadZipFile),
 )
 

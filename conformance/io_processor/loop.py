@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import product
@@ -13,7 +14,7 @@ from conformance.findings import Finding, failed, passed
 from conformance.io_processor.admission import unanswered
 from conformance.io_processor.trial import Trial
 from conformance.io_processor.watched import AFTER_OUTPUTS, Call
-from conformance.watching.clocks import slowness
+from conformance.watching.clocks import beyond
 from conformance.watching.comparison import shortened
 
 #: Seconds for which a call may wait, and work, on the event loop.
@@ -33,7 +34,7 @@ def waits(trial: Trial) -> Finding:
 @checks("IO-33")
 def works(trial: Trial) -> Finding:
     """No call on the event loop takes long to compute."""
-    return _measured(trial, "worked", WORK, lambda call: call.longest.worked, slowness)
+    return _measured(trial, "worked", WORK, lambda call: call.longest.worked, beyond)
 
 
 def _measured(
@@ -41,7 +42,7 @@ def _measured(
     what: str,
     limit: float,
     seconds: Callable[[Call], float],
-    slow: Callable[[], float] = lambda: 1.0,
+    exceeds: Callable[[float, float], bool] = operator.gt,
 ) -> Finding:
     bench = trial.bench
     # What hooks do with outputs that were made up, in vain, says nothing of how long they take.
@@ -60,7 +61,7 @@ def _measured(
             if all(value <= limit for value in longest.values()):
                 break
         for name, value in longest.items():
-            if value > limit and value > limit * slow():
+            if exceeds(value, limit):
                 return failed(
                     f"{name} {what} {value * 1000:.0f} ms on the event loop, for "
                     f"{shortened(data)} (at most {limit * 1000:.0f} ms)",

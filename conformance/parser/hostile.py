@@ -12,11 +12,11 @@ from typing import Any
 
 from conformance.parser.bench import HANGS, Bench
 from conformance.parser.messages import quoted
-from conformance.watching.clocks import slowness
+from conformance.watching.clocks import beyond
 from conformance.watching.interruption import PluginHung
 
-#: Seconds of processor time that a call may take on an ordinary machine: the server answers nobody
-#: meanwhile.
+#: Seconds of processor time that a call may take on an ordinary machine: a server answers no
+#: request meanwhile.
 STALL = 5.0
 
 #: Characters that mean something in one format or another.
@@ -133,6 +133,6 @@ def brief(what: str, function: Callable[[], Any]) -> float:
     except PluginHung:
         raise PluginHung(what, HANGS) from None  # what repeats says more than a long answer
     took = time.thread_time() - began
-    if took > STALL and took > STALL * slowness():
+    if beyond(took, STALL):
         raise PluginHung(what, STALL)
     return took

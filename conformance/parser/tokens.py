@@ -91,7 +91,7 @@ def of_model(folder: str) -> Any:  # noqa: ANN401 - a transformers tokenizer
     return get_cached_tokenizer(made)
 
 
-def altered(made: Any) -> str | None:  # noqa: ANN401 - as above
+def altered(made: Any) -> str | None:  # noqa: ANN401 - a transformers tokenizer
     """Return a token by which the vocabulary that a server shares is not that of its tokenizer."""
     shown, real = made.get_vocab(), made.backend_tokenizer.get_vocab()
     changed = shown.items() ^ real.items()

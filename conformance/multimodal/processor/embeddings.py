@@ -67,7 +67,7 @@ def _serves(bench: Bench) -> Finding:
 
 
 def _rows(bench: Bench, prompt: Prompt) -> list[torch.Tensor] | None:
-    """Return the rows of a prompt's items, or None where other rules judge why there are none."""
+    """Return the rows of a prompt's items, or None if others judge what is wrong with them."""
     if not bench.ready(prompt) or not (found := bench.encode(prompt)).good:
         return None
     rows: list[torch.Tensor] = found.value
