@@ -67,6 +67,7 @@ def test_a_certification_shows_failures_and_the_verdict(certified: Certified) ->
     assert any(line.startswith(f"{FAULTY}  NON-CONFORMANT  ") for line in lines)
     assert any(line.startswith("certificate: ") for line in lines)
     assert lines[-1].startswith("seed 20261121, budget quick, ")
+    assert any(line.startswith(f"{FAULTY}: judging ") for line in lines)
     assert "Traceback" not in certified.said
 
 

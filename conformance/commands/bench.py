@@ -26,6 +26,7 @@ from conformance.benchmark.figures import PER_TOKEN
 from conformance.benchmark.servers import CannotMeasure
 from conformance.benchmark.session import GENERATIONS, MEASURES, RUNNERS, Benchmark
 from conformance.commands import options
+from conformance.commands.progress import progress
 from conformance.plugin.target import Plugin
 from conformance.reporting.terminal import open_table
 from conformance.settings import Budget, Device, Settings, UsageError, choose
@@ -127,7 +128,7 @@ def _measure(
     validate(settings)
     with contextlib.ExitStack() as ends:
         zygote = simulator = ends.enter_context(contextlib.closing(start_zygote()))
-        display = ends.enter_context(console.status("importing vLLM"))
+        display = ends.enter_context(progress(console, "importing vLLM"))
         plugins = _load(settings, settings.targets, zygote)
         other = _load(settings, (against,), zygote)[0] if against else None
         # A class of several generations is measured in those that can be.
@@ -145,7 +146,7 @@ def _measure(
                 other,
                 model=str(model) if model else None,
                 eager=eager,
-                notify=_speaker(display.update, plugin.target),
+                notify=_speaker(display.say, plugin.target),
             )
             try:
                 measured = run.run(measures)
@@ -166,8 +167,8 @@ def _measure(
     return documents
 
 
-def _speaker(update: Callable[[str], None], name: str) -> Callable[[str], None]:
-    return lambda text: update(f"{name}: {text}")
+def _speaker(say: Callable[[str], None], name: str) -> Callable[[str], None]:
+    return lambda sentence: say(f"{name}: {sentence}")
 
 
 def _load(settings: Settings, texts: tuple[str, ...], zygote: Zygote) -> tuple[Plugin, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import click
 from rich.console import Console
 
 from conformance.commands import options
+from conformance.commands.progress import progress
 from conformance.configuration import table
 from conformance.generations import named
 from conformance.rules import Level
@@ -23,7 +25,7 @@ from conformance.settings import Budget, Device, Settings, parse_evidence, parse
 from conformance.verdict import ExitStatus, RuleResult, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from conformance.plugin.target import Plugin
     from conformance.worker import Zygote
@@ -140,46 +142,50 @@ def certified(
     results: dict[str, list[RuleResult]] = {}
     interrupted = False
     plugins: tuple[Plugin, ...] = ()
-    with console.status("starting") as display, interruptible():
-        say = (lambda _: None) if quiet else _speaker(console, display.update)
-        with Certification(
-            settings, say, at_once=affordable(settings), zygote=zygote
-        ) as certification:
-            certification.start()
-            # Not before: it is imported while vLLM is.
-            from conformance.reporting.session import Reports, status
+    with (
+        progress(console, "starting", quiet=quiet) as display,
+        interruptible(),
+        Certification(
+            settings, display.say, at_once=affordable(settings), zygote=zygote
+        ) as certification,
+    ):
+        certification.start()
+        # Not before: it is imported while vLLM is.
+        from conformance.reporting.session import Reports, status
 
-            reports = Reports(settings, began)
-            try:
-                reports.get_ready()
-                plugins = certification.load()
-                checks = certification.checks()
-                certification.select(checks)
-                for number, check in enumerate(checks, 1):
-                    title = named(check.plugin.generation).rule(check.rule).title
-                    display.update(
-                        f"{check.name} ({number} of {len(checks)}) {check.plugin.target}: {title}"
-                    )
-                    result = certification.run(check)
-                    results.setdefault(check.plugin.target, []).append(result)
-                    shown = result.verdict in (Verdict.FAIL, Verdict.ERROR) and not quiet
-                    again = _told(result, results[check.plugin.target][:-1])
-                    if shown and not again and not certification.known(check):
-                        _show_failure(console, settings, check.plugin, result)
-                    reports.take(certification, check.plugin, results)
-                for plugin in plugins:
-                    for name in certification.configurations(plugin):
-                        display.update(f"{name}: {plugin.target}")
-                        certification.configured(plugin, name)
-                    reports.take(certification, plugin, results)
-            except KeyboardInterrupt:
-                interrupted = True
-            # Before anything is ended, which may take longer than there is time left.
-            documents = reports.write(
-                plugins, results, certification.contexts, interrupted=interrupted
-            )
-            if interrupted:
-                certification.close(hurried=True)
+        reports = Reports(settings, began)
+        try:
+            reports.get_ready()
+            plugins = certification.load()
+            checks = certification.checks()
+            certification.select(checks)
+            ahead = Counter(check.key for check in checks)
+            for number, check in enumerate(checks, 1):
+                if check.key in ahead:
+                    rules = f"{ahead.pop(check.key)} rules ({check.evidence.value})"
+                    display.say(f"{check.plugin.target}: judging {rules}")
+                title = named(check.plugin.generation).rule(check.rule).title
+                display.show(
+                    f"{check.name} ({number} of {len(checks)}) {check.plugin.target}: {title}"
+                )
+                result = certification.run(check)
+                results.setdefault(check.plugin.target, []).append(result)
+                shown = result.verdict in (Verdict.FAIL, Verdict.ERROR) and not quiet
+                again = _told(result, results[check.plugin.target][:-1])
+                if shown and not again and not certification.known(check):
+                    _show_failure(console, settings, check.plugin, result)
+                reports.take(certification, check.plugin, results)
+            for plugin in plugins:
+                for name in certification.configurations(plugin):
+                    display.show(f"{name}: {plugin.target}")
+                    certification.configured(plugin, name)
+                reports.take(certification, plugin, results)
+        except KeyboardInterrupt:
+            interrupted = True
+        # Before anything is ended, which may take longer than there is time left.
+        documents = reports.write(plugins, results, certification.contexts, interrupted=interrupted)
+        if interrupted:
+            certification.close(hurried=True)
     _show_certificates(console, settings, plugins, documents, quiet=quiet)
     if interrupted and not documents:
         return documents, int(ExitStatus.INCOMPLETE)
@@ -192,16 +198,6 @@ def _told(result: RuleResult, earlier: Iterable[RuleResult]) -> bool:
         return False
     causes = {one.cause.id for one in earlier if one.cause and one.verdict is Verdict.ERROR}
     return result.cause.id in causes
-
-
-def _speaker(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
-    def say(sentence: str) -> None:
-        update(sentence)
-        # A log file gets lines instead of a display.
-        if not console.is_terminal:
-            console.print(sentence, style="dim")
-
-    return say
 
 
 def _show_failure(console: Console, settings: Settings, plugin: Plugin, result: RuleResult) -> None:

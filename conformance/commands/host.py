@@ -24,6 +24,7 @@ from rich.text import Text
 from conformance import RULE_SET, __version__
 from conformance.classifier_hook import host_rules as hooks
 from conformance.commands import options
+from conformance.commands.progress import progress
 from conformance.hosts import Host, Judged, asked
 from conformance.logits_batch.host_check import results
 from conformance.logits_batch.host_rules import RULES
@@ -97,14 +98,14 @@ def host(
     if interface != LOGITS:
         if stream is not None:
             raise UsageError("--stream is for logits processors: no other host has one.")
-        with console.status("importing vLLM and playing scenes"):
+        with progress(console, "importing vLLM and playing scenes"):
             found = _in_worker(_PLAYED[interface].judge)
         document = build_played(_PLAYED[interface], found, seconds=time.monotonic() - started)
         return _finish(console, document, None, report, as_json=as_json)
     if stream is not None:
         recorded: Recorded = ({}, read_stream(stream), None)
     else:
-        with console.status("importing vLLM and starting an engine"):
+        with progress(console, "importing vLLM and starting an engine"):
             recorded = _in_worker(partial(observe, device=Device(device), seed=seed))
     document = build(
         recorded, seed=seed if stream is None else None, seconds=time.monotonic() - started

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import tomlkit
 from rich.console import Console
 from tomlkit.items import Table
 
+from conformance.commands.progress import progress
 from conformance.generations import sections
 from conformance.plugin.profile import CLASSES
 from conformance.plugin.target import Plugin
@@ -156,20 +157,21 @@ def _watched(
             python_path=tuple(sys.path),
         )
         why: dict[str, str] = {}
-        with console.status("starting") as display:
-            say: Callable[[str], None] = display.update
-            with Certification(settings, say) as certification:
-                plugins = certification.load()
-                for plugin in plugins:
-                    if plugin.broken is not None:
-                        raise UsageError(f"no profile for {plugin.target}: {plugin.broken}")
-                checks = certification.checks()
-                certification.select(checks)
-                for check in checks:
-                    say(f"watching {check.plugin.target}")
-                    result = certification.run(check)
-                    if result.verdict is Verdict.NOT_VERIFIED and not result.waits_for:
-                        why.setdefault(check.plugin.target, result.message or "")
+        with (
+            progress(console, "starting") as display,
+            Certification(settings, display.say) as certification,
+        ):
+            plugins = certification.load()
+            for plugin in plugins:
+                if plugin.broken is not None:
+                    raise UsageError(f"no profile for {plugin.target}: {plugin.broken}")
+            checks = certification.checks()
+            certification.select(checks)
+            for check in checks:
+                display.show(f"watching {check.plugin.target}")
+                result = certification.run(check)
+                if result.verdict is Verdict.NOT_VERIFIED and not result.waits_for:
+                    why.setdefault(check.plugin.target, result.message or "")
         contexts = certification.contexts
     found = [contexts.get(plugin.target, {}).get("profile") or {} for plugin in plugins]
     unknown = {

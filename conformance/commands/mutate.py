@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 
 from conformance.commands import options
+from conformance.commands.progress import progress
 from conformance.settings import Budget, Settings
 from conformance.verdict import ExitStatus
 
@@ -92,7 +93,7 @@ def mutate(
     done: list[tuple[Subject, list[Mutant], int]] = []
     with (
         tempfile.TemporaryDirectory(prefix="vllm-conformance-mutate-") as folder,
-        console.status("importing vLLM") as display,
+        progress(console, "importing vLLM") as display,
     ):
         settings = Settings(
             targets=targets,
@@ -105,7 +106,7 @@ def mutate(
 
         def tell(subject: Subject, found: Sequence[Mutant], of: int) -> None:
             noticed = session.tally(found)["noticed"]
-            display.update(f"{subject.name}: {len(found)} of {of} changes, {noticed} noticed")
+            display.say(f"{subject.name}: {len(found)} of {of} changes, {noticed} noticed")
 
         with Certification(
             settings, at_once=affordable(settings), limit=session.LIMIT, unopened={}

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from conformance.commands import options
 from conformance.commands.certify import certified
+from conformance.commands.progress import progress
 from conformance.plugin import profile
 from conformance.plugin.toml import inline, listed
 from conformance.settings import Settings, UsageError, shorter
@@ -82,7 +83,7 @@ def port(
     )
     zygote = start_zygote()  # looks at the class, and serves the certification
     try:
-        with console.status("importing vLLM"):
+        with progress(console, "importing vLLM"):
             plugin, kind = _looked_at(settings, zygote)
         path = _place(plugin, output)
         texts = {path: written(plugin, kind)}

@@ -12,6 +12,7 @@ import time
 import click
 from rich.console import Console
 
+from conformance.commands.progress import progress
 from conformance.settings import UsageError
 from conformance.worker import nursery
 
@@ -35,7 +36,7 @@ def warm() -> None:
     started = time.monotonic()
     process = start_nursery(place)
     try:
-        with console.status("importing vLLM"):
+        with progress(console, "importing vLLM"):
             while not nursery.listens(place):
                 if process.poll() is not None:
                     from conformance.running.runner import HarnessError

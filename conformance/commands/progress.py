@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command is doing right now: a display on a terminal, lines in a log file."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import attrs
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+    from rich.status import Status
+
+
+@attrs.frozen
+class Progress:
+    """Sentences about work that goes on."""
+
+    _console: Console
+    _display: Status
+    _quiet: bool
+
+    def show(self, sentence: str) -> None:
+        """Show a sentence until the next one; a log file does not have it."""
+        # Not as a str, of which rich would take a folder in brackets for a style.
+        self._display.update(Text(sentence))
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence; in a log file it is a line, and whole, since logs are searched."""
+        self.show(sentence)
+        if not self._quiet and not self._console.is_terminal:
+            self._console.print(sentence, style="dim", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(console: Console, sentence: str, *, quiet: bool = False) -> Iterator[Progress]:
+    """Show what is being done until the block ends, beginning with *sentence*.
+
+    *quiet* leaves the lines of log files out.
+    """
+    with console.status(Text(sentence)) as display:
+        yield Progress(console, display, quiet)
