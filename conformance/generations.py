@@ -86,7 +86,9 @@ def find_rule(rule_id: str) -> tuple[Generation, Rule]:
     asked = rule_id.upper()
     if asked not in known:
         likely = re.sub(r"^([A-Z]+)-?(\d)$", r"\1-0\2", asked)  # LB-5, which is like LB-45 as well
-        raise UsageError(f"there is no rule {rule_id!r}." + nearest(likely, known))
+        # Two ids share a hyphen and a digit easily.
+        advice = nearest(likely, known, likeness=0.7) or " `vllm-conformance rules` lists all."
+        raise UsageError(f"there is no rule {rule_id!r}.{advice}")
     return known[asked]
 
 

@@ -122,6 +122,13 @@ def test_an_unknown_rule_is_told(asked: str, meant: str) -> None:
         find_rule(asked)
 
 
+@pytest.mark.parametrize("asked", ["XX-01", "placeholder"])
+def test_what_is_like_no_rule_is_told_where_all_are(asked: str) -> None:
+    """An id that shares only a number with others gets no suggestion."""
+    with pytest.raises(UsageError, match=r"no rule '.*'\. `vllm-conformance rules` lists all\."):
+        find_rule(asked)
+
+
 def test_only_likely_words_are_offered() -> None:
     """A word that is like no other gets no suggestion; an enum is offered by its value."""
     assert nearest("servr", Evidence) == " Did you mean 'server'?"

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 import attrs
 
@@ -37,6 +38,9 @@ ENDS = 1.0
 TASKS_END, THREADS_END = 0.1, 2.0
 
 _THREADS = "classifier hook"
+
+#: Tasks that callbacks of the event loop made, and not a call.
+_of_callbacks: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 @attrs.frozen
@@ -89,6 +93,7 @@ def run(main: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 
     loop = asyncio.new_event_loop()
     threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
     loop.set_default_executor(threads)
+    loop.set_task_factory(_make_task)
     watch(loop)
     # It would write about tasks that were left behind: a rule of their own is about them.
     loop.set_exception_handler(lambda *_: None)
@@ -112,6 +117,27 @@ def run(main: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 
                 thread.join(max(0.0, until - time.monotonic()))
 
 
+def _make_task(
+    loop: asyncio.AbstractEventLoop,
+    coroutine: Any,  # noqa: ANN401 - a coroutine, or a generator that is one
+    /,
+    **named: Any,  # noqa: ANN401 - what a release of Python has
+) -> asyncio.Task[Any]:
+    task = asyncio.Task(coroutine, loop=loop, **named)
+    if asyncio.current_task(loop) is None:
+        _of_callbacks.add(task)
+    return task
+
+
+def _left(before: set[asyncio.Task[Any]]) -> int:
+    """Return how many tasks a call left behind, by those that there were before it.
+
+    What a timer makes is for all who wait by then: a batch of them ends by itself, and has to,
+    whoever of them leaves.
+    """
+    return len(asyncio.all_tasks() - before - set(_of_callbacks))
+
+
 async def _over(loop: asyncio.AbstractEventLoop) -> None:
     if left := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in left:
@@ -133,7 +159,7 @@ async def one(hook: object, context: object, patience: float, *, slowly: bool = 
         await asyncio.wait({task}, timeout=ENDS)
         return Call(ended=False, seconds=seconds)
     await turns(TURNS)
-    left = len(asyncio.all_tasks() - before)
+    left = _left(before)
     return attrs.evolve(
         _told(task),
         waited=stretches.longest.waited,
@@ -199,7 +225,7 @@ async def cancelled(
         return None
     if not task.done():
         return Call(ended=False)
-    left = len(asyncio.all_tasks() - before)
+    left = _left(before)
     if any(answer.done() and not answer.cancelled() for answer in answers):
         return Call(cancelled=True, left=left)
     return attrs.evolve(_told(task), seconds=times[1] - times[0], left=left)

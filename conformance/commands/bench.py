@@ -26,7 +26,7 @@ from conformance.benchmark.figures import PER_TOKEN
 from conformance.benchmark.servers import CannotMeasure
 from conformance.benchmark.session import GENERATIONS, MEASURES, RUNNERS, Benchmark
 from conformance.commands import options
-from conformance.commands.progress import progress
+from conformance.commands.console import make_console, progress
 from conformance.plugin.target import Plugin
 from conformance.reporting.terminal import open_table
 from conformance.settings import Budget, Device, Settings, UsageError, choose
@@ -101,7 +101,7 @@ def bench(
         seed=seed,
         python_path=tuple(sys.path),
     )
-    console = Console(highlight=False, stderr=as_json)
+    console = make_console(stderr=as_json)
     documents = _measure(settings, console, measures, against, model=model, eager=not cuda_graphs)
     if as_json:
         click.echo(json.dumps(documents, indent=2, ensure_ascii=False))

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 import click
-from rich.console import Console
 
+from conformance.commands.console import make_console
 from conformance.settings import UsageError
 
 
@@ -50,7 +50,7 @@ def report(directory: Path, *, draw: bool, as_json: bool) -> int:
     from conformance.reporting import certificate, folder, summary
     from conformance.reporting.session import status
 
-    console = Console(highlight=False)
+    console = make_console()
     found = certificate.under(directory)
     documents = [document for _, document in found]
     if draw:

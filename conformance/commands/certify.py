@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 
 from conformance.commands import options
-from conformance.commands.progress import progress
+from conformance.commands.console import make_console, progress
 from conformance.configuration import table
 from conformance.generations import named
 from conformance.rules import Level
@@ -111,7 +111,7 @@ def certify(
         configurations=table.parse(configuration),
         python_path=tuple(sys.path),
     )
-    console = Console(highlight=False, stderr=as_json)
+    console = make_console(stderr=as_json)
     documents, outcome = certified(settings, console, quiet=quiet)
     if as_json:
         from conformance.reporting.folder import without_calls

@@ -24,7 +24,7 @@ from rich.text import Text
 from conformance import RULE_SET, __version__
 from conformance.classifier_hook import host_rules as hooks
 from conformance.commands import options
-from conformance.commands.progress import progress
+from conformance.commands.console import make_console, progress
 from conformance.hosts import Host, Judged, asked
 from conformance.logits_batch.host_check import results
 from conformance.logits_batch.host_rules import RULES
@@ -92,7 +92,7 @@ def host(
     With --interface multimodal: drives the installed vLLM's scheduler without a model, and judges
     when it encodes items, what it keeps of them, and which prefixes it uses again.
     """
-    console = Console(highlight=False)
+    console = make_console()
     started = time.monotonic()
     require_writable(Path.cwd() / report, report)
     if interface != LOGITS:

@@ -18,7 +18,7 @@ import tomlkit
 from rich.console import Console
 from tomlkit.items import Table
 
-from conformance.commands.progress import progress
+from conformance.commands.console import make_console, progress
 from conformance.generations import sections
 from conformance.plugin.profile import CLASSES
 from conformance.plugin.target import Plugin
@@ -58,7 +58,7 @@ def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
     the plugin is filled in, the rest is a comment to complete. It lies beside the plugin's source
     as NAME.conformance.toml, or here where the plugin is installed elsewhere.
     """
-    console = Console(highlight=False)
+    console = make_console()
     plugins, profiles, unknown = _watched(targets, console)
     here = Path.cwd()
     commands: dict[str, list[str]] = {}

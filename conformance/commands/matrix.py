@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.commands import options
+from conformance.commands.console import make_console
 from conformance.engine.environment import cache_directory
 from conformance.matrix.environments import CPU, CUDA, distributions, parse_releases
 from conformance.settings import UsageError, parse_evidence, require_writable
@@ -133,7 +134,7 @@ def matrix(
         jobs=jobs or max(1, (os.cpu_count() or 1) // CORES_EACH),
         fresh=fresh,
     )
-    console = Console(highlight=False, stderr=as_json)
+    console = make_console(stderr=as_json)
     outcomes = _certify(request, console)
     run = {"evidence": list(parse_evidence(evidence)), "budget": budget, "seed": seed}
     found = table.build(outcomes, run=run)

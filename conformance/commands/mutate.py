@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 
 from conformance.commands import options
-from conformance.commands.progress import progress
+from conformance.commands.console import make_console, progress
 from conformance.settings import Budget, Settings
 from conformance.verdict import ExitStatus
 
@@ -89,7 +89,7 @@ def mutate(
     from conformance.running.validation import affordable
 
     started = time.monotonic()
-    console = Console(highlight=False)
+    console = make_console()
     done: list[tuple[Subject, list[Mutant], int]] = []
     with (
         tempfile.TemporaryDirectory(prefix="vllm-conformance-mutate-") as folder,

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from conformance.commands import options
 from conformance.commands.certify import certified
-from conformance.commands.progress import progress
+from conformance.commands.console import make_console, progress
 from conformance.plugin import profile
 from conformance.plugin.toml import inline, listed
 from conformance.settings import Settings, UsageError, shorter
@@ -73,7 +73,7 @@ def port(
     from conformance.porting.looking import name_of, written
     from conformance.running.zygotes import start_zygote
 
-    console = Console(highlight=False)
+    console = make_console()
     settings = Settings(
         targets=(target,),
         profile=plugin_profile,

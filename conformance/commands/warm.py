@@ -10,9 +10,8 @@ import contextlib
 import time
 
 import click
-from rich.console import Console
 
-from conformance.commands.progress import progress
+from conformance.commands.console import make_console, progress
 from conformance.settings import UsageError
 from conformance.worker import nursery
 
@@ -32,7 +31,7 @@ def warm() -> None:
     place = nursery.address()
     if nursery.listens(place):
         raise UsageError(f"vLLM is kept imported already, by another process ({place}).")
-    console = Console(highlight=False)
+    console = make_console()
     started = time.monotonic()
     process = start_nursery(place)
     try:

@@ -59,7 +59,8 @@ RULES = section(
         title="Nothing is left behind",
         statement=(
             "When a call has ended, whether by itself or by cancellation, none of its tasks is "
-            "still there; a task that serves all calls is the hook's own."
+            "still there; a task that serves all calls, or a batch of them that a callback of the "
+            "event loop made, is the hook's own."
         ),
         sources=(BOUNDED,),
         hint="Use asyncio.TaskGroup, or cancel and await what was started.",

@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command is doing right now: a display on a terminal, lines in a log file."""
+"""Where commands write, and what one is doing right now: a display, or lines in a log file."""
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
+from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console
     from rich.status import Status
+
+#: Columns of a log file, which has no width of its own; a title of a rule is cut off in fewer.
+_LOG_WIDTH = 100
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console on a standard stream."""
+    console = Console(highlight=False, stderr=stderr)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _LOG_WIDTH
+    return console
 
 
 @attrs.frozen

@@ -8,7 +8,23 @@ import io
 import pytest
 from rich.console import Console
 
-from conformance.commands.progress import progress
+from conformance.commands.console import make_console, progress
+
+def test_a_log_file_has_room_for_titles(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report in a log file is as wide as a page, or as wide as somebody says."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    wide = make_console()
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = make_console(stderr=True)
+    wide.print("title " * 16)
+    narrow.print("title " * 16)
+    printed = capsys.readouterr()
+
+    assert len(printed.out.splitlines()) == 1
+    assert len(printed.err.splitlines()) == 2
+
 
 #: A folder that rich would take for the end of a style.
 TARGET = f"[/plugins]/{'a_long_name/' * 12}plugin.py:Plugin"
