@@ -72,6 +72,7 @@ class Load:
             self.which += f" with {optional} in their data"
             self.case["optional"] = True
         self.plugin = plugin
+        plugin.noting = False
         self.served = self.left_open = 0
         self.open_files: str | None = None
         self.given: list[Given] = []

@@ -15,7 +15,7 @@ from conformance.counterexample.io_engine_player import PoolerFailed
 from conformance.io_processor.answers import Answer, not_finite, of_error
 from conformance.io_processor.engine import OWN_TASKS, serving
 from conformance.plugin.files import source_of
-from conformance.watching.interruption import limited
+from conformance.watching.interruption import in_call, limited
 from conformance.watching.stretches import Longest, Stretches
 
 #: What hosts call.
@@ -61,6 +61,8 @@ class Watched:
     told: bool = False
     #: How many prompts it was asked for offline, where their numbers are the names of outputs.
     prompts: int = 0
+    #: Whether calls are measured and noted, which takes as long as a short one.
+    noting: bool = True
     #: What parameters were returned, as text: hosts write into the objects.
     params: list[str] = attrs.field(factory=list)
     _loop_thread: int = attrs.field(factory=threading.get_ident)
@@ -69,6 +71,8 @@ class Watched:
         found = getattr(self.plugin, name)
         if name not in METHODS:
             return found
+        if not self.noting:
+            return _named(name, found)
         if inspect.iscoroutinefunction(found):
             return self._coroutine(name, found)
         if name in _AWAITED:  # it may return a future
@@ -136,6 +140,16 @@ class Watched:
     ) -> None:
         on_loop = threading.get_ident() == self._loop_thread
         self.calls.append(Call(name, serving.get(0), on_loop, longest, keywords, error))
+
+
+def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that hangs, or ends the process, as the plugin's and by its name."""
+
+    def called(*arguments: object, **keywords: object) -> Any:  # noqa: ANN401 - the plugin's own
+        with in_call(name):
+            return function(*arguments, **keywords)
+
+    return called
 
 
 def _awaiting(function: Callable[..., Any]) -> Callable[..., Any]:
