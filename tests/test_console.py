@@ -10,6 +10,7 @@ from rich.console import Console
 
 from conformance.commands.console import make_console, progress
 
+
 def test_a_log_file_has_room_for_titles(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

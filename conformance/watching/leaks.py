@@ -63,16 +63,11 @@ class Spent:
 
     _worked: float = attrs.field(factory=time.process_time)
     _since: float = attrs.field(factory=undelayed)
-    _began: float = attrs.field(factory=time.perf_counter)
 
     def beyond(self, worked: float, waited: float) -> bool:
         """Tell whether it has worked, or waited, for more than so many seconds."""
         work = time.process_time() - self._worked
-        if work > worked:
-            return True
-        # How much of it was waiting for a processor is asked only where it matters.
-        rest = time.perf_counter() - self._began - work
-        return rest > waited and undelayed() - self._since - work > waited
+        return work > worked or undelayed() - self._since - work > waited
 
 
 def kept(given: list[Given], names: tuple[str, ...], most: int) -> str | None:
