@@ -185,7 +185,7 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
         tried = attrs.evolve(tried, waits=tried.branching(on[:MOST_FOUND]))
     if "off" not in section:
         off = tried.left_alone(guessed.keys, LIKELY)
-    near = neighbours(on, tried.changes)
+    near = neighbours(on, tried.serves)
     if meaning:
         _ask(meaning, tried.bench(_choices(on, off, near), tried.waits))
     return Parameters(

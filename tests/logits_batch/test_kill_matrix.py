@@ -111,6 +111,17 @@ def test_a_token_that_was_masked_before_is_no_token_lost(zygote: Zygote, tmp_pat
     assert {result.verdict for result in results.values()} == {Verdict.PASS}, results
 
 
+def test_what_raises_late_for_another_text_is_a_request_of_a_client(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """A text that no profile names raises in a later step: no other rule has to wait for that."""
+    name = "writes_where_client_says"
+    specimen = next(each for each in gallery(DEFECTIVE) if each.name == name)
+    results = certify(zygote, specimen, tmp_path, budget=Budget.QUICK, rules={"LB-16", "LB-03"})
+
+    assert {result.verdict for result in results.values()} == {Verdict.PASS}, results
+
+
 def test_a_copy_of_outputs_is_proven(zygote: Zygote, tmp_path: Path) -> None:
     """A plugin that keeps the list of outputs and loses something on resume fails by that alone."""
     name = "takes_outputs_of_resumed_for_prompt"
