@@ -102,6 +102,21 @@ def test_what_neighbours_do_is_no_matter_of_size(
     assert rule in str(results["LB-30"].message)
 
 
+@pytest.mark.parametrize(
+    "specimen",
+    [each for each in gallery(DEFECTIVE) if each.rule == "LB-34"],
+    ids=lambda specimen: specimen.name,
+)
+def test_no_more_rows_are_changed_than_were_tried(
+    zygote: Zygote, specimen: Specimen, tmp_path: Path
+) -> None:
+    """A certificate that counts more does not verify."""
+    result = certify(zygote, specimen, tmp_path, rules={"LB-34"})["LB-34"]
+
+    assert result.verdict is Verdict.FAIL
+    assert result.acted <= result.examples
+
+
 def test_a_token_that_was_masked_before_is_no_token_lost(zygote: Zygote, tmp_path: Path) -> None:
     """Where a grammar masks the one token that a plugin leaves, it is not the plugin's fault."""
     name = "looks_through_every_row"
