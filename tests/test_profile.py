@@ -89,8 +89,8 @@ def test_a_section_that_is_not_there_is_empty() -> None:
     assert found.section("logits-processor") == {}
 
 
-@pytest.mark.parametrize("key", ["model", "tokenizer"])
-def test_folders_are_named_from_the_profile_on(
+@pytest.mark.parametrize("key", ["model", "tokenizer", "chat_template"])
+def test_paths_are_those_from_the_profile_on(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever reads the section finds them, wherever a command was given."""

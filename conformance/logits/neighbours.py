@@ -30,7 +30,8 @@ def neighbours(on: Sequence[Keywords], acts: Callable[[Keywords], bool]) -> tupl
 
     Args:
         on: those of the profile; numbers that they differ in already are left as they are.
-        acts: tells whether a request is admitted and gets a changed row, alone.
+        acts: tells whether a request is admitted, gets a changed row and raises in no step, alone;
+            one that raises is what any client may send, and no neighbour of what the author names.
 
     """
     found: list[Keywords] = []

@@ -184,8 +184,9 @@ def _find(section: Mapping[str, Any], origin: str | None, seed: int, tried: Trie
     else:
         tried = attrs.evolve(tried, waits=tried.branching(on[:MOST_FOUND]))
     if "off" not in section:
-        off = tried.left_alone(guessed.keys, LIKELY)
-    near = neighbours(on, tried.changes)
+        # What acts late, or seldom, was not seen to, and is on all the same.
+        off = [each for each in tried.left_alone(guessed.keys, LIKELY) if each not in on]
+    near = neighbours(on, tried.serves)
     if meaning:
         _ask(meaning, tried.bench(_choices(on, off, near), tried.waits))
     return Parameters(

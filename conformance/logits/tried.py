@@ -35,6 +35,9 @@ ROUNDS = 3
 #: Seconds that one try may take; whether the plugin hangs is for the rules to say.
 WATCH_LIMIT = 5.0
 
+#: Steps in which what is like a request of the profile must not raise, as long as histories are.
+STEPS = 8
+
 #: Seconds in which every token is said to a plugin that does nothing.
 SWEEP_LIMIT = 20.0
 
@@ -305,6 +308,22 @@ class Tried:
                 for prompt, piece in self._said(bench.words)
                 for before, after in rows(bench, choice, len(piece) + 1, piece, prompt=prompt)
             )
+
+    def serves(self, keywords: Keywords) -> bool:
+        """Tell whether a request with these parameters gets a changed row, and raises in no step.
+
+        Raises:
+            PluginRaised: the plugin refuses it, or raises; so do the others of :meth:`changes`.
+
+        """
+        choice: Choice = ("on", 0)
+        if not self.changes(keywords):
+            return False
+        bench = self.bench({choice: keywords}, self.waits)
+        with limited(WATCH_LIMIT):
+            for _ in self.rows_alone(bench, choice, bench.behind(STEPS, choice)):
+                pass
+        return True
 
     def _said(self, words: Words) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Yield the prompts, empty ones for that of the bench, and outputs of requests to try."""

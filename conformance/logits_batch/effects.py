@@ -247,7 +247,6 @@ def keeps_masks(trial: Trial) -> Finding:
             # A plugin that respects the mask may leave such rows alone: whether it acts, and on
             # which tokens, shows on rows without one.
             free = list(rows_alone(bench, choice, bench.behind(_MASKED_STEPS, choice)))
-            acted += sum(not torch.equal(plain, after) for plain, after in free)
             mask = _mask(bench, free)
             instance, outputs = bench.new(), list[int]()
             instance.begin(bench.params(choice), bench.prompt, outputs)
@@ -255,6 +254,7 @@ def keeps_masks(trial: Trial) -> Finding:
                 before = plain.masked_fill(mask, -torch.inf)
                 after = instance.apply(before.clone())
                 examples += 1
+                acted += not torch.equal(plain, unmasked)
                 again = torch.isneginf(before) & ~torch.isneginf(after)
                 if again.any():
                     token = int(again[0].nonzero()[0])

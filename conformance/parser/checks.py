@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import collected
-from conformance.parser import answers, calls, cost, endings, faults, handover, template
+from conformance.parser import answers, calls, cost, endings, faults, handover
 from conformance.parser.partners import partner
 from conformance.parser.roles import ROLES, TOOL, other
 from conformance.parser.trial import ReasoningTrial, ToolTrial, Trial
@@ -50,8 +50,7 @@ def _own(found: type[Any], cls: type[Any], wanted: Wanted) -> dict[str, Any]:
         if mine is not None and mine.origin != wanted.origin:
             section = mine.of_class(found.__qualname__).section("parser")
             section = {key: section[key] for key in _WRITES if key in section}
-            section = {**expectation.located(section, mine.folder, mine.origin)}
-            return {**template.located(section, mine.origin, str(mine.folder))}
+            return {**expectation.located(section, mine.folder, mine.origin)}
     return {}
 
 

@@ -23,15 +23,6 @@ KEY = "chat_template"
 _WORD = "xyzzy"
 
 
-def located(section: Mapping[str, Any], origin: str | None, folder: str) -> Mapping[str, Any]:
-    """Return a section with the whole path of its template, which lies beside the profile."""
-    if KEY not in section:
-        return section
-    beside = Path(origin or "")
-    parent = beside.parent if beside.is_file() else Path(folder)
-    return {**section, KEY: str((parent / section[KEY]).resolve())}
-
-
 _USER: Mapping[str, Any] = {"role": "user", "content": "x"}
 
 

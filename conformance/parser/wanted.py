@@ -53,11 +53,10 @@ class Wanted:
     @classmethod
     def of(cls, opening: Opening, role: str) -> Self:
         """Return what a trial is opened with."""
-        settings = opening.settings
+        settings, section, origin = opening.settings, opening.section, opening.origin
         folder = opening.plugin.root or str(settings.directory)
-        section = template.located(opening.section, opening.origin, folder)
-        model = wanted_model(section, opening.model, opening.origin)
-        return cls(role, section, opening.origin, settings.budget, settings.seed, folder, model)
+        model = wanted_model(section, opening.model, origin)
+        return cls(role, section, origin, settings.budget, settings.seed, folder, model)
 
     @property
     def tools(self) -> tuple[dict[str, Any], ...]:

@@ -29,8 +29,8 @@ _KINDS: Mapping[type, str] = {list: "a list", dict: "a table", str: "a string"}
 
 TABLE = "vllm-conformance"
 
-#: Keys that name folders.
-_FOLDERS = ("model", "tokenizer")
+#: Keys that name folders, or files.
+_PATHS = ("model", "tokenizer", "chat_template")
 
 #: The table of the sections that are for single classes.
 CLASSES = "classes"
@@ -56,17 +56,17 @@ class Profile:
     def section(self, name: str) -> Mapping[str, Any]:
         """Return one section, empty when the profile does not have it.
 
-        A ``model`` or ``tokenizer`` beside the profile is found there; a model in the current
-        folder comes first.
+        A ``model``, ``tokenizer`` or ``chat_template`` beside the profile is found there; a model
+        in the current folder comes first.
         """
         section = self.sections.get(name, {})
-        folders = {key: section[key] for key in _FOLDERS if isinstance(section.get(key), str)}
+        paths = {key: section[key] for key in _PATHS if isinstance(section.get(key), str)}
         found = {
             key: self._beside(path)
-            for key, path in folders.items()
+            for key, path in paths.items()
             if key != "model" or not Path(path).is_dir()
         }
-        return {**section, **{key: str(path) for key, path in found.items() if path.is_dir()}}
+        return {**section, **{key: str(path) for key, path in found.items() if path.exists()}}
 
     def _beside(self, path: str) -> Path:
         return (self.folder / path).resolve()

@@ -270,3 +270,14 @@ def test_a_helper_beside_plugins_is_not_certified(zygote: Zygote) -> None:
         names = [plugin.qualname for plugin in certification.load()]
 
     assert names == ["DummyLogitsProcessor", "WrappedPerReqLogitsProcessor"]
+
+
+def test_what_a_profile_switches_on_is_no_request_without_opt_in(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """A plugin that acts late, or seldom, on every request was not seen to act."""
+    specimen = next(each for each in gallery(UNUSUAL) if each.name == "works_out_of_place")
+    always = attrs.evolve(specimen, profile={"on": [{}]})
+    result = certify(zygote, always, tmp_path, rules={"LB-28"})["LB-28"]
+
+    assert result.verdict is Verdict.NOT_APPLICABLE, result.message

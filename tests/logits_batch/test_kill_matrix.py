@@ -102,11 +102,37 @@ def test_what_neighbours_do_is_no_matter_of_size(
     assert rule in str(results["LB-30"].message)
 
 
+@pytest.mark.parametrize(
+    "specimen",
+    [each for each in gallery(DEFECTIVE) if each.rule == "LB-34"],
+    ids=lambda specimen: specimen.name,
+)
+def test_no_more_rows_are_changed_than_were_tried(
+    zygote: Zygote, specimen: Specimen, tmp_path: Path
+) -> None:
+    """A certificate that counts more does not verify."""
+    result = certify(zygote, specimen, tmp_path, rules={"LB-34"})["LB-34"]
+
+    assert result.verdict is Verdict.FAIL
+    assert result.acted <= result.examples
+
+
 def test_a_token_that_was_masked_before_is_no_token_lost(zygote: Zygote, tmp_path: Path) -> None:
     """Where a grammar masks the one token that a plugin leaves, it is not the plugin's fault."""
     name = "looks_through_every_row"
     specimen = next(each for each in gallery(DEFECTIVE) if each.name == name)
     results = certify(zygote, specimen, tmp_path, rules={"LB-22", "LB-45"})
+
+    assert {result.verdict for result in results.values()} == {Verdict.PASS}, results
+
+
+def test_what_raises_late_for_another_text_is_a_request_of_a_client(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """A text that no profile names raises in a later step: no other rule has to wait for that."""
+    name = "writes_where_client_says"
+    specimen = next(each for each in gallery(DEFECTIVE) if each.name == name)
+    results = certify(zygote, specimen, tmp_path, budget=Budget.QUICK, rules={"LB-16", "LB-03"})
 
     assert {result.verdict for result in results.values()} == {Verdict.PASS}, results
 
