@@ -10,6 +10,9 @@ from rich.console import Console
 
 from conformance.commands.console import make_console, progress
 
+#: A folder that rich would take for the end of a style.
+TARGET = f"[/plugins]/{'a_long_name/' * 12}plugin.py:Plugin"
+
 
 def test_a_log_file_has_room_for_titles(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -25,10 +28,6 @@ def test_a_log_file_has_room_for_titles(
 
     assert len(printed.out.splitlines()) == 1
     assert len(printed.err.splitlines()) == 2
-
-
-#: A folder that rich would take for the end of a style.
-TARGET = f"[/plugins]/{'a_long_name/' * 12}plugin.py:Plugin"
 
 
 def test_a_log_file_gets_whole_lines() -> None:

@@ -132,8 +132,8 @@ def _make_task(
 def _left(before: set[asyncio.Task[Any]]) -> int:
     """Return how many tasks a call left behind, by those that there were before it.
 
-    What a timer makes is for all who wait by then: a batch of them ends by itself, and has to,
-    whoever of them leaves.
+    A callback, such as that of a timer, makes a task for all calls that wait by then.  Such a batch
+    ends by itself, and has to go on when one of these calls is cancelled.
     """
     return len(asyncio.all_tasks() - before - set(_of_callbacks))
 

@@ -28,6 +28,12 @@ def make_console(*, stderr: bool = False) -> Console:
     return console
 
 
+def log(console: Console, sentence: str) -> None:
+    """Write a sentence where no terminal shows it, as a whole line, since logs are searched."""
+    if not console.is_terminal:
+        console.print(sentence, style="dim", markup=False, soft_wrap=True)
+
+
 @attrs.frozen
 class Progress:
     """Sentences about work that goes on."""
@@ -42,10 +48,10 @@ class Progress:
         self._display.update(Text(sentence))
 
     def say(self, sentence: str) -> None:
-        """Show a sentence; in a log file it is a line, and whole, since logs are searched."""
+        """Show a sentence; in a log file it is a line."""
         self.show(sentence)
-        if not self._quiet and not self._console.is_terminal:
-            self._console.print(sentence, style="dim", markup=False, soft_wrap=True)
+        if not self._quiet:
+            log(self._console, sentence)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.commands import options
-from conformance.commands.console import make_console
+from conformance.commands.console import log, make_console
 from conformance.engine.environment import cache_directory
 from conformance.matrix.environments import CPU, CUDA, distributions, parse_releases
 from conformance.settings import UsageError, parse_evidence, require_writable
@@ -170,8 +170,7 @@ class _Progress:
     def say(self, release: str, sentence: str) -> None:
         """Take in what is being done."""
         self._said[release] = sentence, time.monotonic()
-        if not self._console.is_terminal:
-            self._console.print(f"{release}: {sentence}", style="dim", markup=False, soft_wrap=True)
+        log(self._console, f"{release}: {sentence}")
 
     def __rich__(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2, 0, 0))

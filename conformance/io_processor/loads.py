@@ -124,13 +124,11 @@ class Load:
 
     def size(self) -> int:
         """Return how many bytes the plugin holds."""
-        self.plugin.forget()
         return size_of(self.plugin.plugin)
 
     def blocks(self) -> int:
         """Return how many objects the process has, without those that the harness keeps."""
         self.given.clear()
-        self.plugin.forget()
         gc.collect()
         return sys.getallocatedblocks()
 

@@ -61,7 +61,7 @@ class Watched:
     told: bool = False
     #: How many prompts it was asked for offline, where their numbers are the names of outputs.
     prompts: int = 0
-    #: Whether calls are measured and noted, which takes as long as a short one.
+    #: Whether calls are measured and noted: that takes as long as a short call, and adds up.
     noting: bool = True
     #: What parameters were returned, as text: hosts write into the objects.
     params: list[str] = attrs.field(factory=list)
@@ -78,11 +78,6 @@ class Watched:
         if name in _AWAITED:  # it may return a future
             return self._coroutine(name, _awaiting(found))
         return self._function(name, found)
-
-    def forget(self) -> None:
-        """Drop the record of calls: it is not what the plugin keeps."""
-        self.calls.clear()
-        self.params.clear()
 
     def raised(self, error: BaseException) -> str:
         """Return the call that raised an exception, or an empty string."""

@@ -313,7 +313,8 @@ class Tried:
         """Tell whether a request with these parameters gets a changed row, and raises in no step.
 
         Raises:
-            PluginRaised: the plugin refuses it, or raises; so do the others of :meth:`changes`.
+            PluginRaised: the plugin refuses it, or raises, in whatever step.
+            PluginHung, PluginMisshapen, UsageError: as :meth:`changes`.
 
         """
         choice: Choice = ("on", 0)

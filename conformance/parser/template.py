@@ -22,7 +22,6 @@ KEY = "chat_template"
 #: Content behind which a template writes nothing that is a part of the answer.
 _WORD = "xyzzy"
 
-
 _USER: Mapping[str, Any] = {"role": "user", "content": "x"}
 
 
