@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,39 +19,64 @@ from conformance.watching.interruption import innermost
 from conformance.worker import JobDied, JobHung, Patience
 
 if TYPE_CHECKING:
-    from conformance.worker import Zygote
+    from conformance.worker import Job, Zygote
 
 #: A line of a stack as ``faulthandler`` writes it.
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def describe(
-    place: targets.Target,
+    places: Sequence[targets.Target],
     zygote: Zygote,
     settings: Settings,
     *,
     folder: Path,
     notify: Callable[[str], None],
+) -> Iterator[Plugin]:
+    """Yield the plugins of targets; one whose import ended its process is broken.
+
+    As many are imported at the same time as there are processors.
+
+    Raises:
+        UsageError: a target does not exist, or has no plugin.
+
+    """
+    at_once = os.cpu_count() or 1
+    begun: list[Job] = []
+    for number, place in enumerate(places):
+        ahead = places[len(begun) : number + at_once]
+        begun += [_begun(later, zygote, settings, folder) for later in ahead]
+        yield from _heard(begun[number], place, settings, notify)
+
+
+def _begun(place: targets.Target, zygote: Zygote, settings: Settings, folder: Path) -> Job:
+    """Have a target imported."""
+    job = zygote.fork(
+        "conformance.worker.plugins:describe",
+        {"wanted": [place], "environment": _variables(_source(place, settings), settings)},
+        log=folder / "describe.log",
+        directory=settings.directory,
+        python_path=settings.import_path(),
+        preload=("conformance.worker.installed:beforehand",),
+    )
+    job.put("describe", limit=math.inf)
+    return job
+
+
+def _heard(
+    job: Job, place: targets.Target, settings: Settings, notify: Callable[[str], None]
 ) -> Sequence[Plugin]:
-    """Return the plugins of a target; one whose import ended its process is broken.
+    """Return the plugins of a target that is being imported.
 
     Raises:
         UsageError: it does not exist, or has no plugin.
 
     """
-    roots = [place.root] if place.root else settings.import_path()
-    source = files.find_file(place.module, roots)
-    job = zygote.fork(
-        "conformance.worker.plugins:describe",
-        {"wanted": [place], "environment": _variables(source, settings)},
-        log=folder / "describe.log",
-        directory=settings.directory,
-        python_path=settings.import_path(),
-    )
+    source = _source(place, settings)
     name = Path(source).name if source else place.module
     patience = Patience(name, notify, lambda stack: where(stack, source))
     try:
-        answer = job.ask("describe", limit=math.inf, patience=patience)
+        answer = job.wait(patience=patience)
     except JobDied as error:
         return [_unimportable(place, source, f"importing {place.module}: {error}")]
     except JobHung as error:
@@ -61,6 +87,11 @@ def describe(
         raise answer
     found: Sequence[Plugin] = answer
     return found
+
+
+def _source(place: targets.Target, settings: Settings) -> str | None:
+    """Return the file of a target's module, if it is found."""
+    return files.find_file(place.module, [place.root] if place.root else settings.import_path())
 
 
 def where(stack: str, path: str | None) -> str:

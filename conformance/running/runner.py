@@ -124,12 +124,11 @@ class Certification:
                 raise UsageError(sentence) from None
             raise HarnessError(str(error)) from None
         self.notify(f"imported vLLM in {seconds:.1f} s")
-        found = [
-            plugin
-            for text in self.settings.targets
-            for place in targets.parse(text, self.settings.directory)
-            for plugin in describe(place, zygote, self.settings, folder=folder, notify=self.notify)
+        settings = self.settings
+        places = [
+            place for text in settings.targets for place in targets.parse(text, settings.directory)
         ]
+        found = describe(places, zygote, settings, folder=folder, notify=self.notify)
         # The same class named twice is certified once.
         self.plugins = tuple({plugin.target: plugin for plugin in found}.values())
         return self.plugins
@@ -147,8 +146,12 @@ class Certification:
     def select(self, checks: Iterable[Check]) -> None:
         """Say which checks will be run, so that engines and servers can start early."""
         self._pending = list(checks)
-        # The first has what it needs; then the slowest to start.
-        for evidence in (Evidence.SIMULATOR, Evidence.SERVER, Evidence.OFFLINE):
+        self.trials.open_next(Evidence.SIMULATOR, self._pending)
+        simulated = [each for each in self._pending if each.evidence is Evidence.SIMULATOR]
+        if self.at_once > 1 and simulated:
+            # They need nothing but vLLM; what the others need is imported for some seconds.
+            self._ask(simulated[0])
+        for evidence in (Evidence.SERVER, Evidence.OFFLINE):  # the slowest to start comes first
             self.trials.open_next(evidence, self._pending)
 
     def run(self, check: Check) -> RuleResult:

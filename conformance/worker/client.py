@@ -72,6 +72,8 @@ class Zygote:
         with log.open("wb") as output:
             adopted = nursery.adopt(preload, environment, output.fileno())
             self._process, self._control = adopted or _started(preload, environment, output)
+        self._asked = 0  #: how many jobs it was asked for
+        self._forked: list[int] = []  #: the processes of those that it has forked
         self._ended: dict[int, int] = {}
         self._ready: float | None = None
         #: Whether vLLM takes no device but the CPU there, once it is imported.
@@ -110,7 +112,9 @@ class Zygote:
         python_path: Sequence[str] = (),
         preload: Sequence[str] = (),
     ) -> Job:
-        """Fork a job that runs ``module:function(connection, **arguments)``.
+        """Have a job forked that runs ``module:function(connection, **arguments)``.
+
+        Returns at once: what is imported before the fork may take seconds.
 
         Args:
             function: what it runs.
@@ -134,13 +138,22 @@ class Zygote:
             socket.send_fds(
                 self._control, [pickle.dumps(request)], [theirs.fileno(), output.fileno()]
             )
-        while (told := self._receive(None)) is not None and "forked" not in told:
+        self._asked += 1
+        return Job(self._asked, Connection(ours.detach()), log, self)
+
+    def forked(self, number: int) -> int:
+        """Wait until a job is forked, which was asked for as this one; return its process.
+
+        Raises:
+            JobDied: the zygote ended before.
+
+        """
+        while len(self._forked) < number:
+            if (told := self._receive(None)) is None:
+                message = f"the process that forks others has ended; see {self._log}"
+                raise JobDied(message, exit_status=None)
             self._note(told)
-        if told is None:
-            raise ZygoteFailed("the worker process ended; see " + str(self._log))
-        # The number of a process that ended may be given to another one.
-        self._ended.pop(told["forked"], None)
-        return Job(told["forked"], Connection(ours.detach()), log, self)
+        return self._forked[number - 1]
 
     def exit_status(self, pid: int, limit: float = 5.0) -> int | None:
         """Wait until a job has ended; return its exit status, negative for a signal."""
@@ -172,7 +185,11 @@ class Zygote:
         self.close()
 
     def _note(self, told: Mapping[str, Any]) -> None:
-        if "ended" in told:
+        if "forked" in told:
+            # The number of a process that ended may be given to another one.
+            self._ended.pop(told["forked"], None)
+            self._forked.append(told["forked"])
+        elif "ended" in told:
             self._ended[told["ended"]] = told["status"]
 
     def _receive(self, limit: float | None) -> dict[str, Any] | None:
@@ -221,9 +238,9 @@ NOT_YET = _NotYet.NOT_YET
 class Job:
     """One forked process, and the conversation with it."""
 
-    def __init__(self, pid: int, connection: Connection, log: Path, zygote: Zygote) -> None:
-        self.pid = pid
+    def __init__(self, number: int, connection: Connection, log: Path, zygote: Zygote) -> None:
         self.log = log
+        self._number = number  #: which of the jobs of its zygote it is, from 1
         self._connection = connection
         self._zygote = zygote
         self._busy = False  #: whether a question is not answered yet
@@ -252,20 +269,38 @@ class Job:
 
         """
         self.put(question, limit=limit)
+        return self.wait(progress, patience)
+
+    def wait(
+        self,
+        progress: Callable[[str], None] | None = None,
+        patience: Callable[[Job], str | None] | None = None,
+    ) -> Any:  # noqa: ANN401 - as `ask`
+        """Wait for the answer to the question that was put, as :meth:`ask` does."""
         while (answer := self.hear(progress)) is NOT_YET:
             first_heard([self], min(TICK_SECONDS, max(NO_TIME, self._left())))
             if patience and not self._connection.poll() and (reason := patience(self)):
                 raise JobHung(reason, stack=self._give_up())
         return answer
 
+    @property
+    def pid(self) -> int:
+        """Its process, once it is forked; waits for that.
+
+        Raises:
+            JobDied: it never will be.
+
+        """
+        return self._zygote.forked(self._number)
+
     def put(self, question: object, *, limit: float) -> None:
         """Send a question, to be answered within ``limit`` seconds, and return at once."""
         self._limit = limit
-        self._begin_anew()
         self._busy = True
         try:
+            self._begin_anew()
             self._connection.send(question)
-        except (ConnectionResetError, BrokenPipeError):
+        except (JobDied, ConnectionResetError, BrokenPipeError):
             self._lost = True
 
     def hear(self, progress: Callable[[str], None] | None = None) -> Any:  # noqa: ANN401 - as `ask`
@@ -331,20 +366,27 @@ class Job:
         It finishes what it is doing, such as starting an engine; a hurried one does not.
         """
         self._connection.close()
-        if (self._busy or hurried) and self._zygote.exit_status(self.pid, limit=0.0) is None:
+        if (self._busy or hurried) and not self._ended(0.0):
             # The caller was interrupted, and the job would notice only when it has an answer.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 
     def ended(self) -> bool:
         """Tell whether the process has ended."""
-        return self._zygote.exit_status(self.pid, limit=NO_TIME) is not None
+        return self._ended(NO_TIME)
 
     def close(self) -> None:
         """Tell the job that no more questions come, and wait for its end."""
         self.leave()
-        if self._zygote.exit_status(self.pid, limit=20.0) is None:
+        if not self._ended(20.0):
             self._kill()
+
+    def _ended(self, limit: float) -> bool:
+        """Wait until the process has ended, or was never forked; tell whether it has."""
+        try:
+            return self._zygote.exit_status(self.pid, limit=limit) is not None
+        except JobDied:
+            return True
 
     def stack(self) -> str:
         """Return the Python stack of the job as it is now."""

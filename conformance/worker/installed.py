@@ -26,6 +26,11 @@ def suites() -> dict[str, Suite]:
     return {each.name: suite_of(each) for each in all_generations() if _unknown_host(each) is None}
 
 
+def beforehand() -> None:
+    """Import what judges plugins, for all processes that are forked from this one."""
+    suites()
+
+
 def _unknown_host(generation: Generation) -> str | None:
     """Say what vLLM does not have where plugins of a generation are judged, if it has not."""
     try:

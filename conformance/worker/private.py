@@ -16,6 +16,7 @@ import signal
 import sys
 import traceback
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -56,13 +57,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD, signa
 
 _copies: dict[str, ModuleType] = {}
 _remembered: list[tuple[Any, dict[str, Any]]] = []
-#: The modules that were looked at, by id: to look at all of vLLM's again takes as long as a fork.
+#: The modules that were looked at, by id.
 _looked_at: dict[int, object] = {}
+#: Whose things are remembered, by id.
+_known: set[int] = set()
 
 
 def keep() -> None:
     """Give the harness its copies, and remember what is where; before a plugin is imported."""
-    new = [entry for entry in list(sys.modules.items()) if id(entry[1]) not in _looked_at]
+    new = [entry for entry in _latest() if id(entry[1]) not in _looked_at]
     _looked_at.update((id(module), module) for _, module in new)
     for imported, module in new:
         # What Python was started with has another name.
@@ -73,8 +76,18 @@ def keep() -> None:
                     setattr(module, key, _copy(value))
     if (entropy := sys.modules.get("hypothesis.internal.entropy")) is not None:
         entropy.get_seeder_and_restorer()  # with the first call it takes numpy's generator
-    known = {id(owner) for owner, _ in _remembered}
-    _remembered.extend((o, dict(vars(o))) for o in _owners(new) if id(o) not in known)
+    for owner in _owners(new):
+        if id(owner) not in _known:
+            _known.add(id(owner))
+            _remembered.append((owner, dict(vars(owner))))
+
+
+def _latest() -> list[tuple[str, ModuleType]]:
+    """Return the modules that were imported last, as many as were not looked at.
+
+    To touch each of vLLM's in a process that was forked takes longer than the fork.
+    """
+    return list(islice(reversed(sys.modules.items()), max(0, len(sys.modules) - len(_looked_at))))
 
 
 def _copy(module: ModuleType) -> ModuleType:
