@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 
 import attrs
@@ -45,7 +45,7 @@ class Words:
     phrases: tuple[tuple[int, ...], ...] = ()  #: what is waited for in this order
     prompts: tuple[tuple[int, ...], ...] = ()  #: whole ones
 
-    @property
+    @cached_property
     def every(self) -> tuple[int, ...]:
         """Every token id, once."""
         phrases = (token for phrase in self.phrases for token in phrase)

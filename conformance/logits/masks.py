@@ -17,10 +17,13 @@ class Masking:
 
     table: torch.Tensor  #: ``[rows, vocabulary]``
     wanted: bool = True  #: whether histories have such rows
+    #: How many tokens are masked of the rows that were asked for.
+    _counts: dict[int, int] = attrs.field(init=False, factory=dict)
 
     def drop(self) -> None:
         """Put the row before it in the place of each that is masked."""
         self.wanted = False
+        self._counts.clear()
         masked = range(MASKED, len(self.table), KINDS)
         self.table[masked] = self.table[[row - 1 for row in masked]]
 
@@ -35,8 +38,12 @@ class Masking:
     def counts(self, index: Sequence[int]) -> dict[int, int]:
         """Return how many tokens of which of these rows of the table are masked."""
         rows = {place: row for place, row in enumerate(index) if row % KINDS == MASKED}
-        counts = {place: int(torch.isneginf(self.table[row]).sum()) for place, row in rows.items()}
-        return {place: count for place, count in counts.items() if count}
+        return {place: count for place, row in rows.items() if (count := self._count(row))}
+
+    def _count(self, row: int) -> int:
+        if row not in self._counts:
+            self._counts[row] = int(torch.isneginf(self.table[row]).sum())
+        return self._counts[row]
 
     def spoils(self, index: Sequence[int], after: torch.Tensor) -> bool:
         """Tell whether a row has no token left that came masked, though no request asked for it.

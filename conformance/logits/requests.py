@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, ClassVar, Self
@@ -276,11 +277,12 @@ class Stock:
         It is the wanted one, or another one of the bench where the plugin ruled that out: plugins
         may fail for outputs that they made impossible.  Where they left none, it is the wanted one.
         """
-        if not torch.isneginf(row[wanted]):
+        if float(row[wanted]) != -math.inf:
             return wanted
-        left = (token for token in self.words.every if not torch.isneginf(row[token]))
+        logits = row.tolist()  # to ask a tensor for one number takes as long
+        left = (token for token in self.words.every if logits[token] != -math.inf)
         token = next(left, int(row.argmax()))
-        return wanted if torch.isneginf(row[token]) else token
+        return wanted if logits[token] == -math.inf else token
 
     def goes_on(self, choice: Choice, outputs: Sequence[int]) -> bool:
         """Tell whether a request with these outputs is served again after the next one."""

@@ -53,7 +53,7 @@ class Watched(LogitsProcessor):
 
     def __init__(self, plugin: LogitsProcessor, *, inference: bool = True) -> None:
         self.plugin = plugin
-        self._inference = inference
+        self._mode = torch.inference_mode(inference)
 
     def is_argmax_invariant(self) -> bool:
         """Return the plugin's claim."""
@@ -62,7 +62,7 @@ class Watched(LogitsProcessor):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         """Pass a batch update on."""
         name = Call.NO_UPDATE if batch_update is None else Call.UPDATE
-        with torch.inference_mode(self._inference):
+        with self._mode:
             call(name, self.plugin.update_state, batch_update)
 
     def begin(self, params: SamplingParams, prompt: list[int] | None, outputs: list[int]) -> None:
@@ -77,7 +77,7 @@ class Watched(LogitsProcessor):
 
         """
         shape = logits.shape  # the plugin may change the tensor that it was given
-        with torch.inference_mode(self._inference):
+        with self._mode:
             result = call(Call.APPLY, self.plugin.apply, logits)
         if problem := misshapen(result, logits, shape):
             raise PluginMisshapen(problem)

@@ -219,7 +219,7 @@ class Host:
         """
         batch = self.batch
         sampled: list[str] = []
-        ids = torch.zeros((batch.num_reqs, 1), dtype=torch.int32)
+        ids = [0] * batch.num_reqs
         for row, name in enumerate(batch.req_ids):
             state = self.requests[name]
             samples = self.samples(name)
@@ -227,7 +227,7 @@ class Host:
             if not samples:
                 continue
             token = choose(row)
-            ids[row, 0] = token
+            ids[row] = token
             end = int(batch.num_tokens_no_spec[row])
             batch.token_ids_cpu[row, end] = token
             batch.is_token_ids[row, end] = True
@@ -240,7 +240,8 @@ class Host:
             sampled.append(name)
         if self.asynchronous:
             batch.prev_req_id_to_index = {name: batch.req_id_to_index[name] for name in sampled}
-            batch.set_async_sampled_token_ids(ids, _ARRIVED)
+            tokens = torch.tensor(ids, dtype=torch.int32).unsqueeze(-1)
+            batch.set_async_sampled_token_ids(tokens, _ARRIVED)
         return sampled
 
     def _add(self, states: Sequence[CachedRequestState]) -> None:
