@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
 import signal
 import time
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from conformance.coverage import lines
 from conformance.watching.clocks import delayed_threads
@@ -33,6 +36,10 @@ CONSTRUCTORS = frozenset({"__init__", "making an instance", "the processor's con
 #: Seconds in which is seen, when the time is over, whether the process waits for a processor; the
 #: largest part of its time for which that is taken.
 SAMPLE, BUSIEST = 1.0, 0.8
+
+#: ``signal.signal`` without the enumerations that it makes of numbers, which take ten times as long
+#: as the call itself.
+_set_handler: Callable[[int, Any], Any] = inspect.unwrap(signal.signal)
 
 OURS = Path(__file__).resolve().parents[1]
 
@@ -59,8 +66,8 @@ class OutOfTime(TimeoutError):
 #: The plugin calls in progress, for whoever interrupts them.
 _in_progress: list[str] = []
 
-#: The seconds of the limited blocks that this process is in, the innermost last.
-_limits: list[float] = []
+#: When :func:`progressed` was called last within the innermost limited block.
+_progressed = -math.inf
 
 #: The seconds that no limited block may exceed for now, and who hears of more: :func:`hurried`.
 _hurry: list[tuple[float, Callable[[float], None]]] = []
@@ -88,11 +95,10 @@ def tell_progress(tell: Callable[[], None]) -> None:
 
 def progressed() -> None:
     """Say that the host gets on: the time of the limited block begins anew."""
-    global _told  # noqa: PLW0603 - as above
-    if _limits:
-        signal.setitimer(signal.ITIMER_REAL, _limits[-1], 1.0)
-    if time.monotonic() - _told > HEARTBEAT:
-        _told = time.monotonic()
+    global _told, _progressed  # noqa: PLW0603 - as above
+    _progressed = time.monotonic()
+    if _progressed - _told > HEARTBEAT:
+        _told = _progressed
         _tell()
 
 
@@ -144,14 +150,20 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
         OutOfTime: nothing of the plugin was running: the host, or the harness, is slow.
 
     """
+    global _progressed  # noqa: PLW0603 - as above
     seconds = min([seconds, *(most for most, _ in _hurry)])
     started = time.monotonic()
+    progressed_outside, _progressed = _progressed, -math.inf
     begun: float | None = None  # asked at the first alarm: at each call it is a tenth of a trial
     sample: list[tuple[float, float]] = []
 
     def interrupt(_: int, frame: FrameType | None) -> None:
         nonlocal begun
         now = time.monotonic()
+        if (left := _progressed + seconds - now) > 0:
+            # Only now: to set the timer with each sign of progress is a tenth of some trials.
+            signal.setitimer(signal.ITIMER_REAL, left, 1.0)
+            return
         if begun is None:
             begun = _worked() - (now - started)  # until now it has worked, for all that is known
         spent = max(_worked() - begun, (now - started) / BUSY)
@@ -177,16 +189,15 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
             f"this machine got no further for {seconds:.0f} s, with nothing of the plugin running"
         )
 
-    handler = signal.signal(signal.SIGALRM, interrupt)
+    handler = _set_handler(signal.SIGALRM, interrupt)
     # Again and again, in case the plugin catches everything and goes on.
     outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
-    _limits.append(seconds)
     try:
         yield
     finally:
-        _limits.pop()
+        _progressed = progressed_outside
         signal.setitimer(signal.ITIMER_REAL, *outer)
-        signal.signal(signal.SIGALRM, handler)
+        _set_handler(signal.SIGALRM, handler)
 
 
 def place_in(error: BaseException, path: str | None) -> str | None:
