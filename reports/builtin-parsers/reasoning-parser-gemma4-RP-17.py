@@ -1,4 +1,4 @@
-"""reasoning-parser:gemma4, RP-17: Markers in the content are the same streamed as whole."""
+"""reasoning-parser:gemma4, RP-17: Markers where they mean nothing, or in part, are the same streamed as whole."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -6,7 +6,7 @@ from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
     "<|channel>thought\nFirst I think.<channel|>",
-    "Then I say it.<|channel>thought\nFirst I think.<channel|>Then I say it.",
+    "Then I say it.<|channel>thought\nI think again.<channel|>I say more.",
 ]
 CHAT = {"enable_thinking": True}
 tokenizer = ByT5Tokenizer()
@@ -35,6 +35,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: ('First I think.thought\nFirst I think.', 'Then I say it.Then I say it.', [])
+# whole: ('First I think.thought\nI think again.', 'Then I say it.I say more.', [])
 # '<|channel>thought\nFirst I think.<channel|>' -> {'reasoning': 'First I think.'}
-# 'Then I say it.<|channel>thought\nFirst I think.<channel|>Then I say it.' -> {'content': 'Then I say it.<|channel>thought\nFirst I think.<channel|>Then I say it.'}
+# 'Then I say it.<|channel>thought\nI think again.<channel|>I say more.' -> {'content': 'Then I say it.<|channel>thought\nI think again.<channel|>I say more.'}

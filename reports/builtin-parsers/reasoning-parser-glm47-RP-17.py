@@ -1,15 +1,21 @@
-"""reasoning-parser:glm47, RP-17: Markers in the content are the same streamed as whole."""
+"""reasoning-parser:glm47, RP-17: Markers where they mean nothing, or in part, are the same streamed as whole."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = [
-    "<think>First I think.</think>",
-    "Then I say it.<think>First I think.</think>Then I say it.",
-]
+DELTAS = ["<think>First I think.</think>", "Then I say it.<think>I think again.</think>I say more."]
 tokenizer = ByT5Tokenizer()
-tokenizer.add_tokens(["<think>", "</think>"])
+tokenizer.add_tokens([
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+])
 request = ChatCompletionRequest(messages=[])
 Parser = ParserManager.get_parser(reasoning_parser_name="glm45", enable_auto_tools=True)
 
@@ -26,6 +32,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: ('First I think.First I think.', 'Then I say it.Then I say it.', [])
+# whole: ('First I think.I think again.', 'Then I say it.I say more.', [])
 # '<think>First I think.</think>' -> {'reasoning': 'First I think.'}
-# 'Then I say it.<think>First I think.</think>Then I say it.' -> {'content': 'Then I say it.<think>First I think.</think>Then I say it.'}
+# 'Then I say it.<think>I think again.</think>I say more.' -> {'content': 'Then I say it.<think>I think again.</think>I say more.'}

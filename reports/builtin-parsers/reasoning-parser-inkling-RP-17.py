@@ -1,4 +1,4 @@
-"""reasoning-parser:inkling, RP-17: Markers in the content are the same streamed as whole."""
+"""reasoning-parser:inkling, RP-17: Markers where they mean nothing, or in part, are the same streamed as whole."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -6,7 +6,7 @@ from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
     "<|message_model|><|content_thinking|>First I think.<|end_message|><|message_model|><|content_text|>",
-    "Then I say it.<|message_model|><|content_thinking|>First I think.<|end_message|><|message_model|><|content_text|>Then I say it.",
+    "Then I say it.<|message_model|><|content_thinking|>I think again.<|end_message|><|message_model|><|content_text|>I say more.",
 ]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens([
@@ -35,6 +35,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: ('First I think.First I think.', 'Then I say it.Then I say it.', [])
+# whole: ('First I think.I think again.', 'Then I say it.I say more.', [])
 # '<|message_model|><|content_thinking|>First I think.<|end_message|><|message_model|><|content_text|>' -> {'reasoning': 'First I think.'}
-# 'Then I say it.<|message_model|><|content_thinking|>First I think.<|end_message|><|message_model|><|content_text|>Then I say it.' -> {'content': 'Then I say it.<|message_model|><|content_thinking|>First I think.<|end_message|><|message_model|><|content_text|>Then I say it.'}
+# 'Then I say it.<|message_model|><|content_thinking|>I think again.<|end_message|><|message_model|><|content_text|>I say more.' -> {'content': 'Then I say it.<|message_model|><|content_thinking|>I think again.<|end_message|><|message_model|><|content_text|>I say more.'}

@@ -1,11 +1,11 @@
-"""reasoning-parser:kimi_k3, RP-17: Markers in the content are the same streamed as whole."""
+"""reasoning-parser:kimi_k3, RP-17: Markers where they mean nothing, or in part, are the same streamed as whole."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    "<|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|><|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|>",
+    "<|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|><|open|>think<|sep|>I think again.<|close|>think<|sep|><|open|>response<|sep|>I say more.<|close|>response<|sep|>",
 ]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens(["<|open|>", "<|close|>", "<|sep|>"])
@@ -26,4 +26,4 @@ for number, text in enumerate(DELTAS, 1):
 
 # It printed:
 # whole: ('First I think.', 'Then I say it.', [])
-# '<|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|><|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|>' -> {'content': 'Then I say it.<|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.', 'reasoning': 'First I think.'}
+# '<|open|>think<|sep|>First I think.<|close|>think<|sep|><|open|>response<|sep|>Then I say it.<|close|>response<|sep|><|open|>think<|sep|>I think again.<|close|>think<|sep|><|open|>response<|sep|>I say more.<|close|>response<|sep|>' -> {'content': 'Then I say it.<|open|>think<|sep|>I think again.<|close|>think<|sep|><|open|>response<|sep|>I say more.', 'reasoning': 'First I think.'}

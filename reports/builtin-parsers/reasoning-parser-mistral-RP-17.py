@@ -1,15 +1,12 @@
-"""reasoning-parser:mistral, RP-17: Markers in the content are the same streamed as whole."""
+"""reasoning-parser:mistral, RP-17: Markers where they mean nothing, or in part, are the same streamed as whole."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = [
-    "[THINK]First I think.[/THINK]",
-    "Then I say it.[THINK]First I think.[/THINK]Then I say it.",
-]
+DELTAS = ["[THINK]First I think.[/THINK]", "Then I say it.[THINK]I think again.[/THINK]I say more."]
 tokenizer = ByT5Tokenizer()
-tokenizer.add_tokens(["[THINK]", "[/THINK]", "[TOOL_CALLS]", "[ARGS]"])
+tokenizer.add_tokens(["[THINK]", "[/THINK]", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"])
 request = ChatCompletionRequest(messages=[])
 Parser = ParserManager.get_parser(reasoning_parser_name="mistral", enable_auto_tools=True)
 
@@ -26,6 +23,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: ('First I think.First I think.', 'Then I say it.Then I say it.', [])
+# whole: ('First I think.I think again.', 'Then I say it.I say more.', [])
 # '[THINK]First I think.[/THINK]' -> {'reasoning': 'First I think.'}
-# 'Then I say it.[THINK]First I think.[/THINK]Then I say it.' -> {'content': 'Then I say it.[THINK]First I think.[/THINK]Then I say it.'}
+# 'Then I say it.[THINK]I think again.[/THINK]I say more.' -> {'content': 'Then I say it.[THINK]I think again.[/THINK]I say more.'}

@@ -1,11 +1,11 @@
-"""reasoning-parser:muse_glimmer, RP-17: Markers in the content are the same streamed as whole."""
+"""reasoning-parser:muse_glimmer, RP-17: Markers where they mean nothing, or in part, are the same streamed as whole."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    " to=self<|message|>First I think.<|eom|><|start|>assistant to=user<|message|>Then I say it.<|eot|> to=self<|message|>First I think.<|eom|><|start|>assistant to=user<|message|>Then I say it.<|eot|>",
+    " to=self<|message|>First I think.<|eom|><|start|>assistant to=user<|message|>Then I say it.<|eot|> to=self<|message|>I think again.<|eom|><|start|>assistant to=user<|message|>I say more.<|eot|>",
 ]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens(["<|start|>", "<|message|>", "<|eom|>", "<|eot|>"])
@@ -25,5 +25,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: ('First I think.\nFirst I think.', 'Then I say it.', [])
-# ' to=self<|message|>First I think.<|eom|><|start|>assistant to=user<|message|>Then I say it.<|eot|> to=self<|message|>First I think.<|eom|><|start|>assistant to=user<|message|>Then I say it.<|eot|>' -> {'content': 'Then I say it.Then I say it.', 'reasoning': 'First I think.First I think.'}
+# whole: ('First I think.\nI think again.', 'Then I say it.', [])
+# ' to=self<|message|>First I think.<|eom|><|start|>assistant to=user<|message|>Then I say it.<|eot|> to=self<|message|>I think again.<|eom|><|start|>assistant to=user<|message|>I say more.<|eot|>' -> {'content': 'Then I say it.I say more.', 'reasoning': 'First I think.I think again.'}

@@ -1,4 +1,4 @@
-"""reasoning-parser:plamo3, RP-17: Markers in the content are the same streamed as whole."""
+"""reasoning-parser:plamo3, RP-17: Markers where they mean nothing, or in part, are the same streamed as whole."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -6,7 +6,7 @@ from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
     "<|plamo:begin_think:plamo|>First I think.<|plamo:end_think:plamo|>",
-    "Then I say it.<|plamo:begin_think:plamo|>First I think.<|plamo:end_think:plamo|>Then I say it.",
+    "Then I say it.<|plamo:begin_think:plamo|>I think again.<|plamo:end_think:plamo|>I say more.",
 ]
 tokenizer = ByT5Tokenizer()
 request = ChatCompletionRequest(messages=[])
@@ -25,6 +25,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: ('First I think.First I think.', 'Then I say it.Then I say it.', [])
+# whole: ('First I think.I think again.', 'Then I say it.I say more.', [])
 # '<|plamo:begin_think:plamo|>First I think.<|plamo:end_think:plamo|>' -> {'reasoning': 'First I think.'}
-# 'Then I say it.<|plamo:begin_think:plamo|>First I think.<|plamo:end_think:plamo|>Then I say it.' -> {'content': 'Then I say it.<|plamo:begin_think:plamo|>First I think.<|plamo:end_think:plamo|>Then I say it.'}
+# 'Then I say it.<|plamo:begin_think:plamo|>I think again.<|plamo:end_think:plamo|>I say more.' -> {'content': 'Then I say it.<|plamo:begin_think:plamo|>I think again.<|plamo:end_think:plamo|>I say more.'}

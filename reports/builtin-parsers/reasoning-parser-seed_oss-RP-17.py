@@ -1,4 +1,4 @@
-"""reasoning-parser:seed_oss, RP-17: Markers in the content are the same streamed as whole."""
+"""reasoning-parser:seed_oss, RP-17: Markers where they mean nothing, or in part, are the same streamed as whole."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -6,10 +6,10 @@ from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
     "<seed:think>First I think.</seed:think>",
-    "Then I say it.<seed:think>First I think.</seed:think>Then I say it.",
+    "Then I say it.<seed:think>I think again.</seed:think>I say more.",
 ]
 tokenizer = ByT5Tokenizer()
-tokenizer.add_tokens(["<seed:think>", "</seed:think>"])
+tokenizer.add_tokens(["<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"])
 request = ChatCompletionRequest(messages=[])
 Parser = ParserManager.get_parser(reasoning_parser_name="seed_oss", enable_auto_tools=True)
 
@@ -26,6 +26,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: ('First I think.', 'Then I say it.<seed:think>First I think.Then I say it.', [])
+# whole: ('First I think.', 'Then I say it.<seed:think>I think again.I say more.', [])
 # '<seed:think>First I think.</seed:think>' -> {'reasoning': 'First I think.'}
-# 'Then I say it.<seed:think>First I think.</seed:think>Then I say it.' -> {'content': 'Then I say it.<seed:think>First I think.</seed:think>Then I say it.'}
+# 'Then I say it.<seed:think>I think again.</seed:think>I say more.' -> {'content': 'Then I say it.<seed:think>I think again.</seed:think>I say more.'}

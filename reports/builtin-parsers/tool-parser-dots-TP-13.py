@@ -32,4 +32,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b7732e0472324e78', name='get_time', arguments='{"city": null}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-ad1c1c3ecd49259f', name='get_time', arguments='{"city": null}')])

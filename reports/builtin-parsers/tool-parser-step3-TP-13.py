@@ -36,4 +36,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-a88f47b120f1a6ef', name='get_weather', arguments='{"options": "{\\"a\\": \\"x\\"}"}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-ac658020e63cff27', name='get_weather', arguments='{"options": "{\\"a\\": \\"x\\"}"}')])

@@ -1,14 +1,10 @@
-"""tool-parser:apertus, TP-04: Streamed token by token, an answer says the same."""
+"""tool-parser:apertus, TP-07: Arguments that were sent are never taken back."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
 
-DELTAS = [
-    "It is < 3, and <",
-    '<|tools_prefix|>[{"get_weather": ',
-    '{"city": "Paris"}}]<|tools_suffix|>',
-]
+DELTAS = ['<|tools_prefix|>[{"get_weather": {"days": -3, "height": -0.', "5}}]", "<|tools_suffix|>"]
 TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens(["<|tools_prefix|>", "<|tools_suffix|>"])
@@ -28,7 +24,7 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, 'It is < 3, and <', [FunctionCall(id='chatcmpl-tool-858c7526e3a0c5fc', name='get_weather', arguments='{"city": "Paris"}')])
-# 'It is < 3, and <' -> {'content': 'It is < 3, and '}
-# '<|tools_prefix|>[{"get_weather": ' -> None
-# '{"city": "Paris"}}]<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-87344bfbaacb53ce', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"city": "Paris"}'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-9cebe7682eefc2a1', name='get_weather', arguments='{"days": -3, "height": -0.5}')])
+# '<|tools_prefix|>[{"get_weather": {"days": -3, "height": -0.' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-a10c8ed32802ad80', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"days": -3, "height": 0'}}]}
+# '5}}]' -> None
+# '<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'index': 0, 'function': {'arguments': '-0.5}'}}]}
