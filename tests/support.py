@@ -169,7 +169,7 @@ def certify(
     rules: Collection[str] | None = None,
     server_url: str | None = None,
 ) -> dict[str, RuleResult]:
-    """Certify one plugin and return its results by rule."""
+    """Certify one plugin and return its results by rule, in which no count exceeds its whole."""
     profile = folder / "profile.toml"
     profile.write_text(as_toml(specimen.profile, specimen.section), encoding="utf-8")
     settings = Settings(
@@ -190,7 +190,10 @@ def certify(
         if len(certification.plugins) > 1:
             checks = [c for c in checks if c.plugin.generation == specimen.generation]
         certification.select(checks)
-        return {check.rule: certification.run(check) for check in checks}
+        found = {check.rule: certification.run(check) for check in checks}
+    miscounted = [rule for rule, each in found.items() if each.acted > each.examples]
+    assert not miscounted, f"more examples acted than there were: {miscounted}"
+    return found
 
 
 def certificate_of(zygote: Zygote, settings: Settings) -> dict[str, Any]:

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -230,6 +233,41 @@ def test_a_function_is_called_for_the_first_job_alone(folder: Path) -> None:
 
             assert job.ask("is it?", limit=PATIENCE) == [True]
     assert counted.read_text() == "."
+
+
+def test_a_job_is_asked_for_while_others_are_imported_for(folder: Path) -> None:
+    """What one job has imported takes seconds, in which its caller goes on with another one."""
+    (folder / "slow.py").write_text("import time\ntime.sleep(2)\n")
+    variables = environment() | {"PYTHONPATH": str(folder)}
+    fork = partial(
+        Zygote.fork,
+        log=folder / "job.log",
+        directory=folder,
+        python_path=[*sys.path, str(folder)],
+    )
+    with Zygote(preload=["json"], environment=variables, log=folder / "zygote.log") as process:
+        first = fork(process, "deeds:answers", {"greeting": "hello"})
+        slow = fork(process, "deeds:imported", {"name": "slow"}, preload=("slow",))
+        started = time.monotonic()
+        first.ask("one", limit=PATIENCE)
+
+        assert time.monotonic() - started < 1.5
+        # Two seconds are more than its limit, and are not its own.
+        assert slow.ask("is it?", limit=1) == [True]
+        assert time.monotonic() - started > 1.5
+
+
+def test_a_job_that_was_never_forked_has_died(zygote: Zygote, fork: Callable[..., Job]) -> None:
+    """The process that was to fork it has ended: one sentence, and nothing waits for it."""
+    fork("answers", greeting="hello").ask("one", limit=PATIENCE)
+    os.kill(zygote._process.pid, signal.SIGSTOP)
+    job = fork("answers", greeting="hello")
+    os.kill(zygote._process.pid, signal.SIGKILL)
+
+    with pytest.raises(JobDied, match="the process that forks others has ended"):
+        job.ask("one", limit=PATIENCE)
+    assert job.ended()
+    job.close()
 
 
 def gone(*pids: int) -> bool:

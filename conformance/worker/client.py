@@ -298,6 +298,7 @@ class Job:
         self._limit = limit
         self._busy = True
         try:
+            self._zygote.forked(self._number)  # its time begins when it does
             self._begin_anew()
             self._connection.send(question)
         except (JobDied, ConnectionResetError, BrokenPipeError):
