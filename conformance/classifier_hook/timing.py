@@ -15,6 +15,7 @@ from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, inapplicable, passed
 from conformance.watching.clocks import beyond, shortest, undelayed
 from conformance.watching.comparison import shortened
+from conformance.watching.stretches import regarding_threads
 
 #: Seconds for which a step of ``score`` may wait, or work, on the event loop, and for which it may
 #: go on after it was cancelled.
@@ -42,7 +43,8 @@ ROW = 8
 @checks("CH-20")
 def waits(trial: Trial) -> Finding:
     """No step waits on the event loop."""
-    return _step(trial, trial.bench.texts, "waited", lambda call: call.waited)
+    with regarding_threads():
+        return _step(trial, trial.bench.texts, "waited", lambda call: call.waited)
 
 
 @checks("CH-21")

@@ -7,7 +7,7 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import get_native_id
 
 from conformance.coverage import lines
@@ -74,12 +74,26 @@ def delayed_threads() -> float:
     return sum(_delays().values())
 
 
+def delays_of_others() -> Mapping[int, float]:
+    """Return for how long each other thread of this process has waited for a processor."""
+    return {thread: delay for thread, delay in _delays().items() if thread != get_native_id()}
+
+
+def longest_delay(since: Mapping[int, float]) -> float:
+    """Return for how long one of the other threads, at the most, has waited for a processor since.
+
+    Who waits for a thread, if only until it has begun, waits for that as well.
+    """
+    now = delays_of_others()
+    return max((delay - since.get(thread, 0.0) for thread, delay in now.items()), default=0.0)
+
+
 def busy_threads() -> float:
     """Return for how long all threads but this one have worked, or could have.
 
     Asking takes milliseconds where there are many threads; this is no work of theirs.
     """
-    delayed = sum(delay for thread, delay in _delays().items() if thread != get_native_id())
+    delayed = sum(delays_of_others().values())
     return time.process_time() - time.thread_time() + delayed
 
 

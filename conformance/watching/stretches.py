@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context, ContextVar
 from functools import partial
 from typing import Any
 
 import attrs
 
-from conformance.watching.clocks import clocks, gave_way
+from conformance.watching.clocks import clocks, delays_of_others, gave_way, longest_delay
 from conformance.watching.interruption import in_call
 
 #: Seconds of a pause, and how many there are within a coroutine that is slowed down.
@@ -40,16 +40,25 @@ class Longest:
         """Call a function of the plugin, and measure that."""
         # Tasks, callbacks and threads that it starts meanwhile have a copy of this context.
         mine = _call.set(self)
+        others = delays_of_others() if _regards_threads else None
         before, ways = clocks(), gave_way()
         try:
             with self.limit(), in_call(self.call):
                 return function(*given, **named)
         finally:
-            self._measure(before, waited=gave_way() > ways)
+            self._measure(before, others, waited=gave_way() > ways)
             _call.reset(mine)
 
-    def _measure(self, before: tuple[float, float, float], *, waited: bool) -> None:
+    def _measure(
+        self,
+        before: tuple[float, float, float],
+        others: Mapping[int, float] | None,
+        *,
+        waited: bool,
+    ) -> None:
         wall, worked, delayed = (now - then for now, then in zip(clocks(), before, strict=True))
+        if others is not None:
+            delayed += max(0.0, longest_delay(others))
         # Who waits gives way; who only works is held up by others, of which not all systems tell.
         if waited:
             self.waited = max(self.waited, wall - worked - delayed)
@@ -58,6 +67,24 @@ class Longest:
 
 #: Whose call made what runs; None for the harness.
 _call: ContextVar[Longest | None] = ContextVar("conformance_call", default=None)
+
+
+#: Whether it counts as no wait of a stretch that a thread waits for a processor.
+_regards_threads = False
+
+
+@contextmanager
+def regarding_threads() -> Iterator[None]:
+    """Count as no wait of a stretch, within the block, that a thread waits for a processor.
+
+    On a busy machine even to start one takes long. Asking takes a millisecond for each stretch.
+    """
+    global _regards_threads  # noqa: PLW0603 - a process measures one thing
+    _regards_threads = True
+    try:
+        yield
+    finally:
+        _regards_threads = False
 
 
 @attrs.define

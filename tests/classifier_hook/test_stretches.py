@@ -16,7 +16,7 @@ from conformance.classifier_hook.calls import one, run
 from conformance.coverage import lines
 from conformance.settings import Budget
 from conformance.verdict import Verdict
-from conformance.watching import stretches
+from conformance.watching import clocks, stretches
 from conformance.watching.stretches import Stretches
 
 if TYPE_CHECKING:
@@ -53,6 +53,20 @@ def test_who_only_works_never_waits(
         shortest.append(driven.longest.waited)
 
     assert (min(shortest) == 1.0) is waits
+
+
+@pytest.mark.parametrize(("delayed", "waits"), [(2 * SLEEP, False), (0.0, True)])
+def test_who_waits_for_a_thread_that_has_no_processor_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch, delayed: float, waits: bool
+) -> None:
+    """On a busy machine a thread begins late, and whoever starts it goes on when it has begun."""
+    told = iter([{0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0, 2: delayed, 3: 0.5 * delayed}])
+    monkeypatch.setattr(clocks, "_delays", lambda: next(told))
+    driven = Stretches(_sleeps())
+    with stretches.regarding_threads():
+        asyncio.run(driven.run())
+
+    assert (driven.longest.waited >= SLEEP / 2) is waits
 
 
 def _awaits() -> Awaitable[object]:
