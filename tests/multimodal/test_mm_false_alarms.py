@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 from specimens import builtin_processors, processor_references
-from support import UNUSUAL_PROCESSOR, Specimen, certify, gallery
+from support import UNUSUAL_PROCESSOR, Specimen, certify, gallery, good
 
 from conformance.settings import UsageError
 from conformance.verdict import Verdict
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 NEEDY = """\
 from fixtures.multimodal.small_model import SmallModel, SmallProcessor, registered
@@ -40,10 +38,7 @@ class Needy(SmallModel):
 def _passes(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
     results = certify(zygote, specimen, folder)
 
-    good = dict.fromkeys(results, GOOD)
-    if importlib.util.find_spec("torchaudio") is None:  # some of vLLM's own resample with it
-        good |= {"MM-88": {*GOOD, Verdict.NOT_VERIFIED}}
-    broken = {rule: one.message for rule, one in results.items() if one.verdict not in good[rule]}
+    broken = {rule: one.message for rule, one in results.items() if one.verdict not in good(rule)}
     assert set(broken) == set(specimen.advice), broken
     rules = {"MM-10", "MM-12", "MM-21", "MM-34", "MM-40", "MM-29"}
     if specimen.name == "runs_on_raw_items":  # which have no places in a prompt
