@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,28 +31,31 @@ def describe(
     *,
     folder: Path,
     notify: Callable[[str], None],
+    at_once: int,
 ) -> Iterator[Plugin]:
     """Yield the plugins of targets; one whose import ended its process is broken.
 
-    As many are imported at the same time as there are processors.
+    ``at_once`` is how many are imported at the same time.
 
     Raises:
         UsageError: a target does not exist, or has no plugin.
 
     """
-    at_once = os.cpu_count() or 1
+    found = [(place, _source(place, settings)) for place in places]
     begun: list[Job] = []
-    for number, place in enumerate(places):
-        ahead = places[len(begun) : number + at_once]
-        begun += [_begun(later, zygote, settings, folder) for later in ahead]
-        yield from _heard(begun[number], place, settings, notify)
+    for number, (place, source) in enumerate(found):
+        ahead = found[len(begun) : number + at_once]
+        begun += [_begun(*later, zygote, settings, folder) for later in ahead]
+        yield from _heard(begun[number], place, source, notify)
 
 
-def _begun(place: targets.Target, zygote: Zygote, settings: Settings, folder: Path) -> Job:
-    """Have a target imported."""
+def _begun(
+    place: targets.Target, source: str | None, zygote: Zygote, settings: Settings, folder: Path
+) -> Job:
+    """Have a target imported, whose file is the source."""
     job = zygote.fork(
         "conformance.worker.plugins:describe",
-        {"wanted": [place], "environment": _variables(_source(place, settings), settings)},
+        {"wanted": [place], "environment": _variables(source, settings)},
         log=folder / "describe.log",
         directory=settings.directory,
         python_path=settings.import_path(),
@@ -64,7 +66,7 @@ def _begun(place: targets.Target, zygote: Zygote, settings: Settings, folder: Pa
 
 
 def _heard(
-    job: Job, place: targets.Target, settings: Settings, notify: Callable[[str], None]
+    job: Job, place: targets.Target, source: str | None, notify: Callable[[str], None]
 ) -> Sequence[Plugin]:
     """Return the plugins of a target that is being imported.
 
@@ -72,7 +74,6 @@ def _heard(
         UsageError: it does not exist, or has no plugin.
 
     """
-    source = _source(place, settings)
     name = Path(source).name if source else place.module
     patience = Patience(name, notify, lambda stack: where(stack, source))
     try:

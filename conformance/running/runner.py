@@ -128,7 +128,9 @@ class Certification:
         places = [
             place for text in settings.targets for place in targets.parse(text, settings.directory)
         ]
-        found = describe(places, zygote, settings, folder=folder, notify=self.notify)
+        found = describe(
+            places, zygote, settings, folder=folder, notify=self.notify, at_once=self.at_once
+        )
         # The same class named twice is certified once.
         self.plugins = tuple({plugin.target: plugin for plugin in found}.values())
         return self.plugins
@@ -147,10 +149,10 @@ class Certification:
         """Say which checks will be run, so that engines and servers can start early."""
         self._pending = list(checks)
         self.trials.open_next(Evidence.SIMULATOR, self._pending)
-        simulated = [each for each in self._pending if each.evidence is Evidence.SIMULATOR]
-        if self.at_once > 1 and simulated:
+        simulated = (each for each in self._pending if each.evidence is Evidence.SIMULATOR)
+        if self.at_once > 1 and (first := next(simulated, None)):
             # They need nothing but vLLM; what the others need is imported for some seconds.
-            self._ask(simulated[0])
+            self._ask(first)
         for evidence in (Evidence.SERVER, Evidence.OFFLINE):  # the slowest to start comes first
             self.trials.open_next(evidence, self._pending)
 

@@ -85,7 +85,7 @@ def longest_delay(since: Mapping[int, float]) -> float:
     Who waits for a thread, if only until it has begun, waits for that as well.
     """
     now = delays_of_others()
-    return max((delay - since.get(thread, 0.0) for thread, delay in now.items()), default=0.0)
+    return max([0.0, *(delay - since.get(thread, 0.0) for thread, delay in now.items())])
 
 
 def busy_threads() -> float:

@@ -95,7 +95,7 @@ def tell_progress(tell: Callable[[], None]) -> None:
 
 def progressed() -> None:
     """Say that the host gets on: the time of the limited block begins anew."""
-    global _told, _progressed  # noqa: PLW0603 - as above
+    global _told, _progressed  # noqa: PLW0603 - a process works on one thing
     _progressed = time.monotonic()
     if _progressed - _told > HEARTBEAT:
         _told = _progressed
@@ -150,7 +150,7 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
         OutOfTime: nothing of the plugin was running: the host, or the harness, is slow.
 
     """
-    global _progressed  # noqa: PLW0603 - as above
+    global _progressed  # noqa: PLW0603 - a process works on one thing
     seconds = min([seconds, *(most for most, _ in _hurry)])
     started = time.monotonic()
     progressed_outside, _progressed = _progressed, -math.inf

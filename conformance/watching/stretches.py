@@ -58,7 +58,7 @@ class Longest:
     ) -> None:
         wall, worked, delayed = (now - then for now, then in zip(clocks(), before, strict=True))
         if others is not None:
-            delayed += max(0.0, longest_delay(others))
+            delayed += longest_delay(others)
         # Who waits gives way; who only works is held up by others, of which not all systems tell.
         if waited:
             self.waited = max(self.waited, wall - worked - delayed)

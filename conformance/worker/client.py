@@ -275,7 +275,7 @@ class Job:
         self,
         progress: Callable[[str], None] | None = None,
         patience: Callable[[Job], str | None] | None = None,
-    ) -> Any:  # noqa: ANN401 - as `ask`
+    ) -> Any:  # noqa: ANN401 - whatever the job answers
         """Wait for the answer to the question that was put, as :meth:`ask` does."""
         while (answer := self.hear(progress)) is NOT_YET:
             first_heard([self], min(TICK_SECONDS, max(NO_TIME, self._left())))

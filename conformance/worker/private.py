@@ -16,7 +16,7 @@ import signal
 import sys
 import traceback
 from contextlib import suppress
-from itertools import islice
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -56,17 +56,16 @@ _REMEMBERED = frozenset(
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD, signal.SIGUSR1)
 
 _copies: dict[str, ModuleType] = {}
-_remembered: list[tuple[Any, dict[str, Any]]] = []
-#: The modules that were looked at, by id.
-_looked_at: dict[int, object] = {}
-#: Whose things are remembered, by id.
-_known: set[int] = set()
+#: Modules and classes with what they held at first, by id.
+_remembered: dict[int, tuple[Any, dict[str, Any]]] = {}
+#: The modules that were looked at, by what they were imported as, the newest last.
+_looked_at: dict[str, object] = {}
 
 
 def keep() -> None:
     """Give the harness its copies, and remember what is where; before a plugin is imported."""
-    new = [entry for entry in _latest() if id(entry[1]) not in _looked_at]
-    _looked_at.update((id(module), module) for _, module in new)
+    new = _latest()
+    _looked_at.update(new)
     for imported, module in new:
         # What Python was started with has another name.
         name = getattr(getattr(module, "__spec__", None), "name", imported)
@@ -77,17 +76,18 @@ def keep() -> None:
     if (entropy := sys.modules.get("hypothesis.internal.entropy")) is not None:
         entropy.get_seeder_and_restorer()  # with the first call it takes numpy's generator
     for owner in _owners(new):
-        if id(owner) not in _known:
-            _known.add(id(owner))
-            _remembered.append((owner, dict(vars(owner))))
+        if id(owner) not in _remembered:
+            _remembered[id(owner)] = owner, dict(vars(owner))
 
 
 def _latest() -> list[tuple[str, ModuleType]]:
-    """Return the modules that were imported last, as many as were not looked at.
+    """Return the modules that were imported after the newest one that was looked at, in order.
 
     To touch each of vLLM's in a process that was forked takes longer than the fork.
     """
-    return list(islice(reversed(sys.modules.items()), max(0, len(sys.modules) - len(_looked_at))))
+    newest = next(reversed(_looked_at), None)
+    later = takewhile(lambda entry: entry[0] != newest, reversed(sys.modules.items()))
+    return [*later][::-1]
 
 
 def _copy(module: ModuleType) -> ModuleType:
@@ -212,7 +212,7 @@ def _functions_put_back(path: str | None) -> Iterator[str]:
 
 def _differences(path: str | None) -> Iterator[tuple[Any, str, Any]]:
     """Yield what a plugin replaced, as the owner, the name, and what was there."""
-    for owner, before in _remembered:
+    for owner, before in _remembered.values():
         now = vars(owner)
         if len(now) == len(before) and all(map(operator.is_, now.values(), before.values())):
             continue
@@ -234,7 +234,7 @@ def _differences(path: str | None) -> Iterator[tuple[Any, str, Any]]:
 
 def _forget() -> None:
     """Have vLLM forget what it keeps of calls that went wrong."""
-    for owner, _ in _remembered:
+    for owner, _ in _remembered.values():
         if owner.__name__.startswith("vllm."):
             for value in vars(owner).values():
                 if isinstance(value, _CACHED):
