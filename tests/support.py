@@ -169,8 +169,12 @@ def certify(
     device: Device = Device.AUTO,
     rules: Collection[str] | None = None,
     server_url: str | None = None,
+    only: Evidence | None = None,
 ) -> dict[str, RuleResult]:
-    """Certify one plugin and return its results by rule, in which no count exceeds its whole."""
+    """Certify one plugin and return its results by rule, in which no count exceeds its whole.
+
+    With ``only``, the checks of one kind of evidence alone are run of those that were asked for.
+    """
     profile = folder / "profile.toml"
     profile.write_text(as_toml(specimen.profile, specimen.section), encoding="utf-8")
     settings = Settings(
@@ -187,6 +191,8 @@ def certify(
     with Certification(settings, zygote=zygote) as certification:
         certification.load()
         checks = [c for c in certification.checks() if rules is None or c.rule in rules]
+        if only is not None:
+            checks = [c for c in checks if c.evidence is only]
         # A class of several generations is one plugin of each.
         if len(certification.plugins) > 1:
             checks = [c for c in checks if c.plugin.generation == specimen.generation]

@@ -19,6 +19,7 @@ from conformance.logits.parameters import INERT, Parameters
 from conformance.logits.requests import Stock
 from conformance.logits.roles import Roles
 from conformance.rules import Evidence
+from conformance.settings import Budget
 
 
 @attrs.define(eq=False)
@@ -62,6 +63,19 @@ class LogitsTrial(LiveTrial):
     @abc.abstractmethod
     def ask(self) -> None:
         """Ask engines or servers, and note what they show."""
+
+    def listed_in(self, evidence: Evidence) -> bool:
+        """Whether this evidence has an engine process of its own find the entry point.
+
+        To find it is the same for every AsyncLLM, that of ``vllm serve`` among them, and each
+        takes seconds to start: where both kinds are asked, one is enough.
+        """
+        settings = self.opening.settings
+        if evidence is Evidence.OFFLINE and settings.server_url:
+            return True
+        both = {Evidence.OFFLINE, Evidence.SERVER} <= set(settings.evidence)
+        usual = Evidence.SERVER if settings.budget is Budget.DEEP else Evidence.OFFLINE
+        return evidence is usual or not both
 
     def explored(self) -> Explored:
         """Find out what becomes of the requests that any client may send."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evidence ``server``: the plugin in a live ``vllm serve``.
 
-Two servers of our own start at once: one is given the plugin with ``--logits-processors`` and
-imports it by itself, in an engine that is started as users start it;
-the other, where possible a fork of this process, finds it as an entry point.
+A server of our own is given the plugin with ``--logits-processors`` and imports it by itself, in
+an engine that is started as users start it.  Where no engine of evidence ``offline`` does so, a
+second one, where possible a fork of this process, finds it as an entry point.
 With ``--server-url`` a running server is used instead.
 """
 
@@ -76,7 +76,7 @@ class Trial(LogitsTrial):
             self._unlisted = unlisted(Path(folder), self.bench.plugin)
         names = () if builtin else (self.opening.plugin.fqcn,)
         self.serve(self._start("server.log", logits_processors=names, fresh=True))
-        if not builtin:
+        if not builtin and self.listed_in(Evidence.SERVER):
             group = {LOGITSPROCS_GROUP: {"conformance-target": self.opening.plugin.fqcn}}
             self.second = self._start(
                 "server-entry-point.log",

@@ -33,6 +33,8 @@ TARGET = {
 }
 MIN_P = "vllm.v1.sample.logits_processor:MinPLogitsProcessor"
 BOOST = {"on": [{"extra_args": {"boost": 67}}], "off": [{}]}
+OFFLINE = (Evidence.OFFLINE,)
+BOTH = (Evidence.OFFLINE, Evidence.SERVER)
 
 #: A plugin whose bonus is another in any server than in an engine of one's own.
 SERVES = """
@@ -167,39 +169,56 @@ def test_answers_of_another_run_say_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
-    ("name", "way"),
+    ("name", "way", "evidence"),
     [
-        ("differs_by_process_name", "AsyncLLM.generate, loaded as a class"),
-        ("is_stronger_by_name", "LLM.generate, loaded by name"),
+        ("differs_by_process_name", "AsyncLLM.generate, loaded as a class", OFFLINE),
+        # Then the entry point is found here and not by a server.
+        (
+            "differs_by_process_name",
+            "AsyncLLM.generate, loaded as a vllm.logits_processors entry",
+            BOTH,
+        ),
+        ("is_stronger_by_name", "LLM.generate, loaded by name", OFFLINE),
     ],
 )
 def test_a_plugin_that_knows_how_it_came_is_found(
-    zygote: Zygote, name: str, way: str, tmp_path: Path
+    zygote: Zygote, name: str, way: str, evidence: tuple[Evidence, ...], tmp_path: Path
 ) -> None:
     """The message names the way in which the tokens are others."""
     specimen = next(s for s in gallery(DEFECTIVE) if s.name == name)
     results = certify(
-        zygote, specimen, tmp_path, evidence=(Evidence.OFFLINE,), rules={"LB-01", "LB-32"}
+        zygote,
+        specimen,
+        tmp_path,
+        evidence=evidence,
+        only=Evidence.OFFLINE,
+        rules={"LB-01", "LB-32"},
     )
 
     assert results["LB-01"].verdict is Verdict.PASS
     assert results["LB-32"].verdict is Verdict.FAIL
-    assert f"got other tokens with {way}: token" in str(results["LB-32"].message)
+    assert f"got other tokens with {way}" in str(results["LB-32"].message)
     assert "with LLM.generate, loaded as a class" in str(results["LB-32"].message)
 
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_an_entry_point_that_differs_is_found(zygote: Zygote, tmp_path: Path) -> None:
-    """Two servers that were given the plugin in different ways must answer the same."""
+@pytest.mark.parametrize(
+    ("evidence", "way"),
+    [((Evidence.SERVER,), "entry point: token"), (BOTH, "vllm serve: token")],
+)
+def test_a_command_line_that_makes_a_difference_is_found(
+    zygote: Zygote, evidence: tuple[Evidence, ...], way: str, tmp_path: Path
+) -> None:
+    """A server that is named the plugin answers as one that is not, or as offline engines do."""
     specimen = next(s for s in gallery(DEFECTIVE) if s.name == "differs_by_command_line")
-    results = certify(
-        zygote, specimen, tmp_path, evidence=(Evidence.SERVER,), rules={"LB-01", "LB-32"}
-    )
+    results = certify(zygote, specimen, tmp_path, evidence=evidence, rules={"LB-01", "LB-32"})
 
     assert results["LB-01"].verdict is Verdict.PASS
     assert results["LB-32"].verdict is Verdict.FAIL
-    assert "entry point" in str(results["LB-32"].message)
+    assert way in str(results["LB-32"].message)
+    logs = {path.name for path in (tmp_path / "report").rglob("server*.log")}
+    assert ("server-entry-point.log" in logs) == (evidence != BOTH)
 
 
 @pytest.mark.server
@@ -207,13 +226,12 @@ def test_an_entry_point_that_differs_is_found(zygote: Zygote, tmp_path: Path) ->
 def test_servers_and_offline_engines_answer_the_same(zygote: Zygote, tmp_path: Path) -> None:
     """With both kinds of evidence, a server must give the tokens of the offline engines."""
     (tmp_path / "serves.py").write_text(SERVES)
-    both = (Evidence.OFFLINE, Evidence.SERVER)
     good = Specimen(f"{REFERENCE}:TargetTokenLogitsProcessor", None, TARGET)
     bad = Specimen(f"{tmp_path / 'serves.py'}:KnowsServers", None, BOOST)
 
     # The last piece of evidence for a rule is the server's.
-    right = certify(zygote, good, tmp_path, evidence=both, rules={"LB-32"})["LB-32"]
-    wrong = certify(zygote, bad, tmp_path, evidence=both, rules={"LB-32"})["LB-32"]
+    right = certify(zygote, good, tmp_path, evidence=BOTH, rules={"LB-32"})["LB-32"]
+    wrong = certify(zygote, bad, tmp_path, evidence=BOTH, rules={"LB-32"})["LB-32"]
 
     assert right.verdict is Verdict.PASS
     assert wrong.evidence is Evidence.SERVER
