@@ -7,6 +7,7 @@ Absolute times mean nothing on a shared machine; the ratio of two runs in turn d
 
 from __future__ import annotations
 
+import configparser
 import statistics
 import subprocess
 import sys
@@ -89,3 +90,28 @@ def test_all_evidence_against_a_server_alone(benchmark: BenchmarkFixture, tmp_pa
     benchmark.extra_info["healthy_seconds"] = statistics.median(baselines)
 
     assert statistics.median(ratios) <= MOST
+
+
+@pytest.mark.timeout(1800)
+def test_a_certificate_among_many(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """What all references share makes each certificate quicker than a server alone is healthy."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    targets = tox["reference"]["targets"].split()
+    healthy: list[float] = []
+    for _ in range(3):
+        started = time.perf_counter()
+        with Server.start(tiny_llama(), log=tmp_path / "alone.log") as server:
+            server.wait_healthy()
+            healthy.append(time.perf_counter() - started)
+    command = [sys.executable, "-m", "conformance.cli", "certify", *targets, "--evidence", "all"]
+    command += ["--conformance-report", str(tmp_path / "report")]
+
+    seconds = benchmark.pedantic(_timed, args=(command, ROOT), rounds=1)  # type: ignore[no-untyped-call] # it has no types
+    certificates = len(list((tmp_path / "report").glob("*/certificate.json")))
+    benchmark.extra_info["certificates"] = certificates
+    benchmark.extra_info["ratio"] = seconds / certificates / statistics.median(healthy)
+    benchmark.extra_info["healthy_seconds"] = statistics.median(healthy)
+
+    assert certificates >= len(targets)
+    assert benchmark.extra_info["ratio"] <= 1.0
