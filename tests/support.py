@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib.util
 import json
 import shutil
@@ -107,6 +108,13 @@ class Specimen:
 def section_of(generation: str) -> str:
     """Return the section of a profile that is about a generation."""
     return SECTIONS[generation.partition("/")[0]]
+
+
+def references(which: str = "targets") -> list[str]:
+    """Return one of the lists of reference plugins, as the lanes certify them."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    return tox["reference"][which].split()
 
 
 def gallery(folder: Path) -> list[Specimen]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import configparser
 import re
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import ROOT
+from support import ROOT, references
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,21 +165,14 @@ def test_without_targets_reference_plugins_are_certified(
     [eager] = [line for line in asked if "there/eager" in line and "certify" in line]
     given = eager.partition("certify ")[2].partition(" --evidence")[0].split()
 
-    assert given == _listed(which)
-    folders = {each.split("/")[1] for each in _listed("targets")}
+    assert given == references(which)
+    folders = {each.split("/")[1] for each in references("targets")}
     assert {each.split("/")[1] for each in given} == folders
-
-
-def _listed(which: str) -> list[str]:
-    """Return one of the lists of reference plugins."""
-    tox = configparser.ConfigParser(interpolation=None)
-    tox.read(ROOT / "tox.ini")
-    return tox["reference"][which].split()
 
 
 def test_every_reference_plugin_is_certified() -> None:
     """``./run certify`` and the lane take what there is a profile for, and the modalities."""
-    targets = [each.split(":")[0].split("@")[0] for each in _listed("targets")]
+    targets = [each.split(":")[0].split("@")[0] for each in references("targets")]
     folder = ROOT / "reference_plugins"
     profiles = folder.rglob("*.conformance.toml")
     modalities = [

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import configparser
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT
+from support import ROOT, references
 
 from conformance.running.runner import Certification
 from conformance.settings import Settings
@@ -22,9 +21,7 @@ REASONS: dict[str, dict[str, str]] = tomllib.loads(
 
 def _targets() -> list[str]:
     """Return the reference plugins; a file of several generations is one of each."""
-    lanes = configparser.ConfigParser(interpolation=None)
-    lanes.read(ROOT / "tox.ini", encoding="utf-8")
-    return [target.partition("@")[0] for target in lanes["reference"]["targets"].split()]
+    return [target.partition("@")[0] for target in references()]
 
 
 def _never(zygote: Zygote, target: str, folder: Path) -> dict[str, dict[str, set[int]]]:

@@ -64,18 +64,19 @@ class LogitsTrial(LiveTrial):
     def ask(self) -> None:
         """Ask engines or servers, and note what they show."""
 
-    def listed_in(self, evidence: Evidence) -> bool:
-        """Whether this evidence has an engine process of its own find the entry point.
+    @property
+    def shared(self) -> bool:
+        """Whether offline engines and servers of our own share the ways to load the plugin.
 
-        To find it is the same for every AsyncLLM, that of ``vllm serve`` among them, and each
-        takes seconds to start: where both kinds are asked, one is enough.
+        A way is the same for every AsyncLLM, that of ``vllm serve`` among them, and each takes
+        seconds to start: but for budget ``deep``, one of them is enough.
         """
         settings = self.opening.settings
-        if evidence is Evidence.OFFLINE and settings.server_url:
-            return True
-        both = {Evidence.OFFLINE, Evidence.SERVER} <= set(settings.evidence)
-        usual = Evidence.SERVER if settings.budget is Budget.DEEP else Evidence.OFFLINE
-        return evidence is usual or not both
+        return (
+            {Evidence.OFFLINE, Evidence.SERVER} <= set(settings.evidence)
+            and settings.server_url is None
+            and settings.budget is not Budget.DEEP
+        )
 
     def explored(self) -> Explored:
         """Find out what becomes of the requests that any client may send."""

@@ -137,17 +137,14 @@ class Trial(LogitsTrial):
             group=LOGITSPROCS_GROUP,
             entries={"conformance-target": self.opening.plugin.fqcn},
         )
-        ways: list[tuple[str, list[Any], list[str], Mapping[str, Any]]] = []
-        settings = self.opening.settings
-        served = Evidence.SERVER in settings.evidence and not settings.server_url
         # Here every engine takes processor time. To AsyncLLM a class and a name are what they are
         # to LLM, and `vllm serve`, which is an AsyncLLM, is given the name.
-        if not served or settings.budget is Budget.DEEP:
+        ways: list[tuple[str, list[Any], list[str], Mapping[str, Any]]] = []
+        if not self.shared:
             ways.append(("as a class", [self.bench.plugin], self._unlisted, {}))
-        if self.listed_in(Evidence.OFFLINE):
-            path, synchronous = [*self._unlisted, str(folder)], SYNCHRONOUS[self.roles.runner]
-            ways.append((f"as a {LOGITSPROCS_GROUP} entry point", [], path, synchronous))
-        if settings.budget is Budget.DEEP:
+        path, synchronous = [*self._unlisted, str(folder)], SYNCHRONOUS[self.roles.runner]
+        ways.append((f"as a {LOGITSPROCS_GROUP} entry point", [], path, synchronous))
+        if self.opening.settings.budget is Budget.DEEP:
             ways.append(("by name", [self.opening.plugin.fqcn], self._unlisted, {}))
         for how, processors, path, options in ways:
             self._async[f"{_ASYNC}, loaded {how}"] = AsyncEngine.start(

@@ -2,8 +2,8 @@
 """Evidence ``server``: the plugin in a live ``vllm serve``.
 
 A server of our own is given the plugin with ``--logits-processors`` and imports it by itself, in
-an engine that is started as users start it.  Where no engine of evidence ``offline`` does so, a
-second one, where possible a fork of this process, finds it as an entry point.
+an engine that is started as users start it.  Where no offline engine is loaded so, a second one,
+where possible a fork of this process, finds it as an entry point.
 With ``--server-url`` a running server is used instead.
 """
 
@@ -76,7 +76,7 @@ class Trial(LogitsTrial):
             self._unlisted = unlisted(Path(folder), self.bench.plugin)
         names = () if builtin else (self.opening.plugin.fqcn,)
         self.serve(self._start("server.log", logits_processors=names, fresh=True))
-        if not builtin and self.listed_in(Evidence.SERVER):
+        if not builtin and not self.shared:
             group = {LOGITSPROCS_GROUP: {"conformance-target": self.opening.plugin.fqcn}}
             self.second = self._start(
                 "server-entry-point.log",

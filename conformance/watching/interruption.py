@@ -66,8 +66,8 @@ class OutOfTime(TimeoutError):
 #: The plugin calls in progress, for whoever interrupts them.
 _in_progress: list[str] = []
 
-#: When :func:`progressed` was called last within the innermost limited block.
-_progressed = -math.inf
+#: When :func:`progressed` was called last within each limited block, the innermost last.
+_progressed = [-math.inf]
 
 #: The seconds that no limited block may exceed for now, and who hears of more: :func:`hurried`.
 _hurry: list[tuple[float, Callable[[float], None]]] = []
@@ -95,10 +95,10 @@ def tell_progress(tell: Callable[[], None]) -> None:
 
 def progressed() -> None:
     """Say that the host gets on: the time of the limited block begins anew."""
-    global _told, _progressed  # noqa: PLW0603 - a process works on one thing
-    _progressed = time.monotonic()
-    if _progressed - _told > HEARTBEAT:
-        _told = _progressed
+    global _told  # noqa: PLW0603 - a process waits for, and works on, one thing
+    _progressed[-1] = now = time.monotonic()
+    if now - _told > HEARTBEAT:
+        _told = now
         _tell()
 
 
@@ -150,17 +150,15 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
         OutOfTime: nothing of the plugin was running: the host, or the harness, is slow.
 
     """
-    global _progressed  # noqa: PLW0603 - a process works on one thing
     seconds = min([seconds, *(most for most, _ in _hurry)])
     started = time.monotonic()
-    progressed_outside, _progressed = _progressed, -math.inf
     begun: float | None = None  # asked at the first alarm: at each call it is a tenth of a trial
     sample: list[tuple[float, float]] = []
 
     def interrupt(_: int, frame: FrameType | None) -> None:
         nonlocal begun
         now = time.monotonic()
-        if (left := _progressed + seconds - now) > 0:
+        if (left := _progressed[-1] + seconds - now) > 0:
             # Only now: to set the timer with each sign of progress is a tenth of some trials.
             signal.setitimer(signal.ITIMER_REAL, left, 1.0)
             return
@@ -189,13 +187,14 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
             f"this machine got no further for {seconds:.0f} s, with nothing of the plugin running"
         )
 
+    _progressed.append(-math.inf)
     handler = _set_handler(signal.SIGALRM, interrupt)
     # Again and again, in case the plugin catches everything and goes on.
     outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:
-        _progressed = progressed_outside
+        _progressed.pop()
         signal.setitimer(signal.ITIMER_REAL, *outer)
         _set_handler(signal.SIGALRM, handler)
 

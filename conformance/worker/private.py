@@ -58,7 +58,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD, signa
 _copies: dict[str, ModuleType] = {}
 #: Modules and classes with what they held at first, by id.
 _remembered: dict[int, tuple[Any, dict[str, Any]]] = {}
-#: The modules that were looked at, by what they were imported as, the newest last.
+#: The modules that were looked at, by what they were imported as.
 _looked_at: dict[str, object] = {}
 
 
@@ -81,13 +81,12 @@ def keep() -> None:
 
 
 def _latest() -> list[tuple[str, ModuleType]]:
-    """Return the modules that were imported after the newest one that was looked at, in order.
+    """Return the modules that were imported after the last one that was looked at, in order.
 
     To touch each of vLLM's in a process that was forked takes longer than the fork.
     """
-    newest = next(reversed(_looked_at), None)
-    later = takewhile(lambda entry: entry[0] != newest, reversed(sys.modules.items()))
-    return [*later][::-1]
+    entries = reversed(sys.modules.items())
+    return [*takewhile(lambda entry: _looked_at.get(entry[0]) is not entry[1], entries)][::-1]
 
 
 def _copy(module: ModuleType) -> ModuleType:

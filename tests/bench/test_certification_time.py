@@ -7,7 +7,6 @@ Absolute times mean nothing on a shared machine; the ratio of two runs in turn d
 
 from __future__ import annotations
 
-import configparser
 import statistics
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from support import FIXTURES, ROOT
+from support import FIXTURES, ROOT, references
 
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import Server
@@ -43,6 +42,14 @@ def _timed(command: list[str], folder: Path) -> float:
     return time.perf_counter() - started
 
 
+def _healthy_after(log: Path) -> float:
+    """Return the seconds in which a server alone becomes healthy."""
+    started = time.perf_counter()
+    with Server.start(tiny_llama(), log=log) as server:
+        server.wait_healthy()
+        return time.perf_counter() - started
+
+
 def _certify(target: str, evidence: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "--plugin-path", target, "--evidence", evidence]
 
@@ -63,7 +70,7 @@ def test_simulator_against_a_bare_import(
     def certify() -> None:
         ratios.append(_timed(_certify(target, "simulator"), tmp_path) / baselines[-1])
 
-    benchmark.pedantic(certify, setup=pair, rounds=5)  # type: ignore[no-untyped-call] # it has no types
+    benchmark.pedantic(certify, setup=pair, rounds=5)
     benchmark.extra_info["ratio"] = statistics.median(ratios)
     benchmark.extra_info["import_seconds"] = statistics.median(baselines)
 
@@ -77,15 +84,12 @@ def test_all_evidence_against_a_server_alone(benchmark: BenchmarkFixture, tmp_pa
     ratios: list[float] = []
 
     def pair() -> None:
-        started = time.perf_counter()
-        with Server.start(tiny_llama(), log=tmp_path / "alone.log") as server:
-            server.wait_healthy()
-            baselines.append(time.perf_counter() - started)
+        baselines.append(_healthy_after(tmp_path / "alone.log"))
 
     def certify() -> None:
         ratios.append(_timed(_certify(str(REFERENCE), "all"), tmp_path) / baselines[-1])
 
-    benchmark.pedantic(certify, setup=pair, rounds=3)  # type: ignore[no-untyped-call] # it has no types
+    benchmark.pedantic(certify, setup=pair, rounds=3)
     benchmark.extra_info["ratio"] = statistics.median(ratios)
     benchmark.extra_info["healthy_seconds"] = statistics.median(baselines)
 
@@ -95,23 +99,16 @@ def test_all_evidence_against_a_server_alone(benchmark: BenchmarkFixture, tmp_pa
 @pytest.mark.timeout(1800)
 def test_a_certificate_among_many(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     """What all references share makes each certificate quicker than a server alone is healthy."""
-    tox = configparser.ConfigParser(interpolation=None)
-    tox.read(ROOT / "tox.ini")
-    targets = tox["reference"]["targets"].split()
-    healthy: list[float] = []
-    for _ in range(3):
-        started = time.perf_counter()
-        with Server.start(tiny_llama(), log=tmp_path / "alone.log") as server:
-            server.wait_healthy()
-            healthy.append(time.perf_counter() - started)
+    targets = references()
+    healthy = statistics.median([_healthy_after(tmp_path / "alone.log") for _ in range(3)])
     command = [sys.executable, "-m", "conformance.cli", "certify", *targets, "--evidence", "all"]
     command += ["--conformance-report", str(tmp_path / "report")]
 
-    seconds = benchmark.pedantic(_timed, args=(command, ROOT), rounds=1)  # type: ignore[no-untyped-call] # it has no types
+    seconds = benchmark.pedantic(_timed, args=(command, ROOT), rounds=1)
     certificates = len(list((tmp_path / "report").glob("*/certificate.json")))
     benchmark.extra_info["certificates"] = certificates
-    benchmark.extra_info["ratio"] = seconds / certificates / statistics.median(healthy)
-    benchmark.extra_info["healthy_seconds"] = statistics.median(healthy)
+    benchmark.extra_info["ratio"] = seconds / certificates / healthy
+    benchmark.extra_info["healthy_seconds"] = healthy
 
     assert certificates >= len(targets)
     assert benchmark.extra_info["ratio"] <= 1.0

@@ -102,7 +102,7 @@ def measured(benchmark: BenchmarkFixture, ask: Ask) -> Ask:
     """Let pytest-benchmark keep the figures, too; its own time is that of all rounds."""
 
     def measure(*arguments: str | float) -> Cost:
-        found: Cost = benchmark.pedantic(ask, args=arguments, rounds=1)  # type: ignore[no-untyped-call] # it has no types
+        found: Cost = benchmark.pedantic(ask, args=arguments, rounds=1)
         benchmark.extra_info["step_seconds"] = found.step.median
         benchmark.extra_info["against"] = found.against and found.against.median
         return found

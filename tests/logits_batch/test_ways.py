@@ -175,7 +175,7 @@ def test_answers_of_another_run_say_nothing(tmp_path: Path) -> None:
         # Then the entry point is found here and not by a server.
         (
             "differs_by_process_name",
-            "AsyncLLM.generate, loaded as a vllm.logits_processors entry",
+            "AsyncLLM.generate, loaded as a vllm.logits_processors entry point",
             BOTH,
         ),
         ("is_stronger_by_name", "LLM.generate, loaded by name", OFFLINE),
@@ -197,7 +197,7 @@ def test_a_plugin_that_knows_how_it_came_is_found(
 
     assert results["LB-01"].verdict is Verdict.PASS
     assert results["LB-32"].verdict is Verdict.FAIL
-    assert f"got other tokens with {way}" in str(results["LB-32"].message)
+    assert f"got other tokens with {way}: token" in str(results["LB-32"].message)
     assert "with LLM.generate, loaded as a class" in str(results["LB-32"].message)
 
 
