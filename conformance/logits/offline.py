@@ -36,7 +36,6 @@ from conformance.logits.keywords import admissible
 from conformance.logits.live_trial import LogitsTrial
 from conformance.logits.ways import Reply, Ways, difference, hand_over
 from conformance.logits.workload import Job
-from conformance.rules import Evidence
 from conformance.settings import Budget
 from conformance.watching.interruption import OutOfTime, PluginHung, limited, place_in
 
