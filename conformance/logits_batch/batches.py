@@ -14,7 +14,7 @@ from conformance.inputs.history import Choice
 from conformance.logits import reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
-from conformance.logits.rows import differing, same
+from conformance.logits.rows import differing, handed_over, same
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
 from conformance.logits_batch.bench import Bench, Watched, all_join, all_leave
@@ -97,7 +97,7 @@ def minds_inference_mode(bench: Bench) -> bool:
     with limited():
         inside = _rows(bench, bench.new(), choices)
         bare = Watched(bench.new().plugin, inference=False)
-        outside = _rows(bench, bare, choices)
+        outside = _rows(bench, bare, choices, torch.Tensor.clone)
     return isinstance(inside, PluginRaised) and not isinstance(outside, PluginRaised)
 
 
@@ -174,7 +174,7 @@ def _rows(
     bench: Bench,
     instance: Watched,
     choices: Sequence[Choice],
-    layout: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone,
+    layout: Callable[[torch.Tensor], torch.Tensor] = handed_over,
     steps: int | None = None,
 ) -> list[torch.Tensor] | PluginRaised:
     """Return the rows of each step with one request for each choice, or what was raised."""

@@ -18,6 +18,7 @@ from conformance.inputs.words import following
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note, serving
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.playing import Playing, Wrong
+from conformance.logits.rows import handed_over
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
 from conformance.logits_slot.host import PLACEHOLDER, Host, Joining, Rows
 from conformance.watching.interruption import limited, place_in
@@ -171,7 +172,7 @@ def _sample(run: _Play, guesses: dict[str, int]) -> None:
         for number in range(len(rows.of(position)))
     ]
     logits = run.logits(rows.names, index)
-    host.process(logits.clone(), rows, PARTS if run.shape.parts else 1)
+    host.process(handed_over(logits), rows, PARTS if run.shape.parts else 1)
     before = after = logits
     if run.plugin.rows:
         before, after = _joined(run, rows, logits)

@@ -144,7 +144,8 @@ RULES = section(
             RAISES,
         ),
         hint="Index by (row, token): view(-1) raises, and what is written to the copies that "
-        "reshape(-1) and contiguous() make is lost. Do not use autograd.",
+        "reshape(-1) and contiguous() make is lost. Do not use autograd, and let no thread of your "
+        "own write to logits: inference mode is that of the thread which calls apply.",
         evidence=ENGINE,
     ),
     Rule(
