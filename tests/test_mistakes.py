@@ -27,7 +27,7 @@ from conformance.plugin import likeness
 from conformance.plugin.target import Plugin, Target
 from conformance.reporting import folder as reports
 from conformance.rules import Evidence
-from conformance.running import zygotes
+from conformance.running import validation, zygotes
 from conformance.running.foregone import foregone
 from conformance.running.runner import Certification, HarnessError
 from conformance.running.trials import Check, Trials
@@ -197,6 +197,22 @@ def test_a_mistake_is_told_in_one_sentence(
     assert sentence in said
     assert "Traceback" not in said
     assert not certificates(folder)
+
+
+def test_what_was_found_before_a_mistake_is_told(
+    certify: Certify, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another plugin's profile ends the run, after the verdict on those that came before it."""
+    monkeypatch.setattr(validation, "affordable", lambda _: 1)
+    shutil.copy(folder / "example.py", folder / "other.py")
+    (folder / "other.conformance.toml").write_text(f"[logits-processor]\n{PROFILES['value']}\n")
+
+    status, said = certify(TARGET, "other.py:DummyLogitsProcessor")
+
+    assert status == 4
+    assert "on[0] is refused by SamplingParams" in said
+    assert "CONFORMANT" in said or "passed" in said
+    assert [*certificates(folder)] == [TARGET]
 
 
 def test_the_first_line_is_about_the_plugin(folder: Path) -> None:

@@ -21,7 +21,14 @@ from conformance.commands.console import make_console, progress
 from conformance.configuration import table
 from conformance.generations import named
 from conformance.rules import Level
-from conformance.settings import Budget, Device, Settings, parse_evidence, parse_headers
+from conformance.settings import (
+    Budget,
+    Device,
+    Settings,
+    UsageError,
+    parse_evidence,
+    parse_headers,
+)
 from conformance.verdict import ExitStatus, RuleResult, Verdict
 
 if TYPE_CHECKING:
@@ -180,6 +187,12 @@ def certified(
                     display.show(f"{name}: {plugin.target}")
                     certification.configured(plugin, name)
                 reports.take(certification, plugin, results)
+        except UsageError:
+            # What was found before a profile turned out to be wrong is told first.
+            done = tuple(plugin for plugin in plugins if plugin.target in reports.documents)
+            found = [reports.documents[plugin.target] for plugin in done]
+            _show_certificates(console, settings, done, found, quiet=quiet)
+            raise
         except KeyboardInterrupt:
             interrupted = True
         # Before anything is ended, which may take longer than there is time left.

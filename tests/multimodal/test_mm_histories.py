@@ -113,8 +113,8 @@ def _array(data: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - whatever vLLM t
     ("section", "said"),
     [
         ({"items": {"image": ["big"]}}, "items.image has 'big'"),
-        ({"items": {"image": ["0.5s"]}}, "such as '84x28'"),
-        ({"items": {"audio": ["28x28"]}}, "such as '0.5s'"),
+        ({"items": {"image": ["0.5s"]}}, "as in '84x28#2:L'"),
+        ({"items": {"audio": ["28x28"]}}, "as in '0.5s@8000#2:stereo'"),
         ({"items": {"hologram": ["bright"]}}, "a Python profile may hold objects"),
         ({"items": {"image": "28x28"}}, "items.image must be a list"),
         ({"options": ["fast"]}, "options must hold tables"),

@@ -86,8 +86,8 @@ def item(modality: str, value: object, origin: str | None, number: int = 0) -> I
         return Item(modality, f"{numbered}, {shortened(value, SHOWN)}" if told else numbered, value)
     described = forms.TEXTS.get(modality)
     if described is None or not described.fullmatch(value):
-        known = {"image": "84x28", "video": "56x28x4", "audio": "0.5s"}
-        like = f", such as {known[modality]!r}" if modality in known else ""
+        known = {"image": "84x28#2:L", "video": "56x28x4@8#2:list", "audio": "0.5s@8000#2:stereo"}
+        like = f", in this order as in {known[modality]!r}" if modality in known else ""
         raise UsageError(
             f"profile {origin}: [multimodal] items.{modality} has {value!r}, "
             f"which describes none{like}; a Python profile may hold objects."
