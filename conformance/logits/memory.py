@@ -187,13 +187,13 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
                     return failed(said, len(given), acted)
             if flat(sizes):
                 break
-        what = kept(given, names, KEPT)
-        if what is None and (grew := growing(sizes, count // MEASUREMENTS)):
-            if requests.places:
-                what = _with_values(requests, serve, grew)
-            else:
-                what = _grows_on(plugin, partial(serve, MORE, [], True), grew)  # noqa: FBT003 - with apply
-        if what:
+        more = partial(serve, MORE, [], True)  # noqa: FBT003 - with apply
+        goes_on = (
+            partial(_with_values, requests, more)
+            if requests.places
+            else partial(_grows_on, plugin, more)
+        )
+        if what := kept(given, names, KEPT) or goes_on(growing(sizes, count // MEASUREMENTS)):
             case = {"varied": _varied(requests)} if requests.places else None
             what += taking(plugin, partial(serve, FIRST, [], True), FIRST)  # noqa: FBT003 - with apply
             return failed(f"after {count} requests {what}", count, acted, case=case)
@@ -202,20 +202,21 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
         for _ in range(LAST):
             serve(count // IDLE, given, False)  # noqa: FBT003 - without apply
             sizes.append(size_of(plugin))
-        what = kept(given, names, KEPT)
-        if what is None and (grew := growing(sizes, count // IDLE)):
-            what = _grows_on(plugin, partial(serve, MORE, [], False), grew)  # noqa: FBT003 - without apply
-        if what:
+        more = partial(serve, MORE, [], False)  # noqa: FBT003 - without apply
+        grew = growing(sizes, count // IDLE)
+        if what := kept(given, names, KEPT) or _grows_on(plugin, more, grew):
             what += taking(plugin, partial(serve, FIRST, [], False), FIRST)  # noqa: FBT003 - without apply
             return failed(f"after {len(given)} requests without apply {what}", count, acted)
     return passed(count, acted)
 
 
-def _grows_on(plugin: object, serve: Callable[[], object], grew: str) -> str | None:
+def _grows_on(plugin: object, serve: Callable[[], object], grew: str | None) -> str | None:
     """Return what was said of a plugin that grew, if it still does with many more requests.
 
     A journal that is worked off whenever it is full grows for a while, again and again.
     """
+    if grew is None:
+        return None
     sizes = [size_of(plugin)]
     with suppress(PluginHung), limited(LIMIT):
         for _ in range(LAST):
@@ -225,11 +226,13 @@ def _grows_on(plugin: object, serve: Callable[[], object], grew: str) -> str | N
     return grew  # it takes ever longer
 
 
-def _with_values(requests: Requests, serve: Serve, grew: str) -> str | None:
+def _with_values(requests: Requests, serve: Callable[[], object], grew: str | None) -> str | None:
     """Say that a plugin still grows where a cache that has an end would be full."""
+    if grew is None:
+        return None
     requests.every, before = True, None
     for _ in range(ROUNDS):
-        serve(MORE, [], True)  # noqa: FBT003 - with apply
+        serve()
         gc.collect()
         now = sys.getallocatedblocks()
         if before is not None and now - before < MORE * BLOCKS_PER_REQUEST:
