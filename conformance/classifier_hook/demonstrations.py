@@ -175,7 +175,11 @@ def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """CH-40 and CH-42: the first text whose call changes something, and what it changes."""
     case = finding.case or {}
     text = process.texts(trial)[case["served"]]
-    yield {"is": "shares", "text": encoded(text), "names": case["names"]}
+    scene = {"is": "shares", "text": encoded(text), "names": case["names"]}
+    if "turns" not in case:
+        yield scene
+    for turns in range(1, case.get("turns", 0) + 1):
+        yield {**scene, "turns": turns}
 
 
 _SCENES: Mapping[str, Scenes] = {

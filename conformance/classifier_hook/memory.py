@@ -156,9 +156,13 @@ async def _growing(
 ) -> dict[str, Any] | None:
     """Return the fields with whose values it grows, where a cache with an end would be full."""
 
+    spent = Spent()
+
     async def held(tables: list[dict[str, Any]], count: int) -> int:
         contexts = _valued(bench, tables, numbers)
         for _ in range(0, count, AT_ONCE):
+            if spent.beyond(LIMIT, WAITING):
+                raise TimeoutError
             progressed()
             await _made(bench, hook, list(islice(contexts, AT_ONCE)))
         gc.collect()
@@ -168,13 +172,11 @@ async def _growing(
         before = await held(tables, count)
         return await held(tables, count) - before > count * BLOCKS / len(tables)
 
-    # Who takes too long for that is not judged.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LIMIT):
-            if await grows(tables, GLANCE):
-                for table in tables:
-                    if await grows([table], GLANCE) and await grows([table], CALLS):
-                        return table
+    with suppress(TimeoutError):  # who takes so long for that is not judged
+        if await grows(tables, GLANCE):
+            for table in tables:
+                if await grows([table], GLANCE) and await grows([table], CALLS):
+                    return table
     return None
 
 

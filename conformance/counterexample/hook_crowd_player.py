@@ -179,6 +179,14 @@ def check_forgets(
     return None
 
 
-def check_shares(make: Any, text: str, names: list[str]) -> str | None:
-    """A call leaves to others what all of the process share."""
-    return changed_by(make, lambda hook: hook.score(context(text)), names)
+def check_shares(make: Any, text: str, names: list[str], turns: int = 0) -> str | None:
+    """A call leaves to others what all of the process share, also while it waits."""
+
+    async def serve(hook: Any) -> None:
+        call = asyncio.ensure_future(hook.score(context(text)))
+        if not turns:
+            await call
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    return changed_by(make, serve, names)
