@@ -155,7 +155,6 @@ async def _growing(
     numbers: Iterator[int],
 ) -> dict[str, Any] | None:
     """Return the fields with whose values it grows, where a cache with an end would be full."""
-
     spent = Spent()
 
     async def held(tables: list[dict[str, Any]], count: int) -> int:

@@ -18,7 +18,6 @@ from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding
 from conformance.watching import serving
 
-
 #: After so many turns of the event loop it is looked at what a call on a long text has changed.
 TURNS = 4
 

@@ -95,13 +95,13 @@ def _taken(bench: Bench, *, typed: bool) -> Finding:
 
     Where there are none, other rules say so: no more are asked for.
     """
-    texts = [(text, "", {}) for text in bench.texts]
-    unusual = [
+    completions: list[tuple[str, str, dict[str, Any]]] = [(text, "", {}) for text in bench.texts]
+    completions += [
         (text, f" in a context with {what}", changes)
         for text in bench.texts[:2]
         for what, changes in contexts(bench, text)
     ]
-    completions = (*texts, *unusual, *((text, "", {}) for text in ODD))
+    completions += [(text, "", {}) for text in ODD]
     for text, where, changes in completions:
         if found := _refused(bench, text, where, changes, typed=typed):
             return found

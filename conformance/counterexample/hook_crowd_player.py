@@ -146,9 +146,7 @@ def other(value: Any, number: int) -> Any:
     return f"{value}{number}" if isinstance(value, str) else value + number
 
 
-def check_forgets(
-    make: Any, texts: list[str], fields: dict[str, Any] | None = None
-) -> str | None:
+def check_forgets(make: Any, texts: list[str], fields: dict[str, Any] | None = None) -> str | None:
     """Nothing is held of calls that are over, nor of what clients have sent with them."""
     held: list[int] = []
 
