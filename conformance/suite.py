@@ -147,6 +147,8 @@ class Suite:
     recognises: Callable[[type], bool]  #: whether a class is one of these
     #: Whether the author plainly meant one of these, though it is none.
     meant: Callable[[type], bool]
+    #: Whether a class may be one of these where nobody can tell, and the author says that it is.
+    possible: Callable[[type], bool] = attrs.field(kw_only=True, default=lambda _: False)
     #: Opens a trial; raises ``UsageError`` where the profile is wrong.
     open_trial: Callable[[Opening], Trial]
     #: Plays a counterexample again, on a class with a model folder.  An error about a missing key

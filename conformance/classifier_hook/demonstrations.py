@@ -164,11 +164,22 @@ def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
     yield {"is": name, "calls": calls}
 
 
+def _forgetting(trial: Trial, finding: Finding) -> Iterator[Scene]:
+    """CH-35: all ordinary texts, and what clients send with them."""
+    fields = {name: encoded(value) for name, value in (finding.case or {}).items()}
+    for scene in _of_texts("forgets")(trial, finding):
+        yield {**scene, **({"fields": fields} if fields else {})}
+
+
 def _sharing(trial: Trial, finding: Finding) -> Iterator[Scene]:
     """CH-40 and CH-42: the first text whose call changes something, and what it changes."""
     case = finding.case or {}
     text = process.texts(trial)[case["served"]]
-    yield {"is": "shares", "text": encoded(text), "names": case["names"]}
+    scene = {"is": "shares", "text": encoded(text), "names": case["names"]}
+    if "turns" not in case:
+        yield scene
+    for turns in range(1, case.get("turns", 0) + 1):
+        yield {**scene, "turns": turns}
 
 
 _SCENES: Mapping[str, Scenes] = {
@@ -195,7 +206,7 @@ _SCENES: Mapping[str, Scenes] = {
     "CH-32": _history,
     "CH-33": _history,
     "CH-34": _of_texts("own"),
-    "CH-35": _of_texts("forgets"),
+    "CH-35": _forgetting,
     "CH-36": _of_texts("other-loop"),
     "CH-39": _meant,
     "CH-40": _sharing,

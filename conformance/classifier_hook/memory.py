@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what is left of very many calls: contexts, threads, and whatever the hook holds."""
+"""Checks of what is left of very many calls: contexts, threads, and whatever the hook holds.
+
+A client may say what it likes: a hook that reads fields of it gets other values in each call, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from conformance.checking import checks
 from conformance.classifier_hook.bench import Bench
 from conformance.classifier_hook.calls import TURNS, asked, run, turns
+from conformance.classifier_hook.neighbours import keys_of
 from conformance.classifier_hook.trial import Trial
+from conformance.counterexample.hook_crowd_player import other
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.settings import Budget
+from conformance.verdict import Verdict
 from conformance.watching.endless import endless, taking
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import (
@@ -57,6 +66,12 @@ WAITING = 5.0
 #: Calls without which nothing can be said.
 FEWEST = 1_000
 
+#: What clients may send, of each kind one; in how many calls with other values a hook may seem to
+#: grow before it gets :data:`CALLS`, twice; by how many objects for each of them it is said to.
+_VALUES: tuple[Any, ...] = ("a", 1, 0.5, ["a"])
+GLANCE = 500
+BLOCKS = 0.5
+
 
 def starts_threads(bench: Bench) -> Finding | None:
     """Return that calls leave a thread each, of which a process may have few thousands, or None."""
@@ -77,7 +92,10 @@ def starts_threads(bench: Bench) -> Finding | None:
 def forgets(trial: Trial) -> Finding:
     """After ten thousand calls nothing is held of the first half of them, nor ever more."""
     bench = trial.bench
-    return starts_threads(bench) or _forgets(bench, trial.budget)
+    if found := starts_threads(bench):
+        return found
+    found = _forgets(bench, trial.budget)
+    return (found.verdict is Verdict.PASS and _forgets_values(bench)) or found
 
 
 def _forgets(bench: Bench, budget: Budget) -> Finding:
@@ -103,6 +121,70 @@ def _forgets(bench: Bench, budget: Budget) -> Finding:
         return failed(f"after {count} calls {what}", count)
     what = growing(*_evenly(sizes))
     return _grown(bench, hook, count, what) if what else passed(count)
+
+
+def _forgets_values(bench: Bench) -> Finding | None:
+    """Return that something is kept for every value that clients send, or None."""
+    text, hook = bench.texts[0], bench.make()
+    if bench.alone(text).worked > LIMIT / STRAIGHT:
+        return None
+    keys = keys_of(bench, text, "extra_fields")
+    tables = [
+        {key: value for key in keys if bench.alone(text, extra_fields={key: value}).good}
+        for value in _VALUES
+    ]
+    if not (tables := list(filter(None, tables))):
+        return None
+    numbers = itertools.count(1)
+    table = bench.run(_growing(bench, hook, tables, numbers))
+    if table is None:
+        return None
+
+    def serve() -> object:
+        return bench.in_turn(hook, list(islice(_valued(bench, [table], numbers), SOME)))
+
+    names = ", ".join(table)
+    what = f"the hook holds more and more, each call with another value of the client's: {names}"
+    return failed(f"{what}{taking(hook, serve, SOME)}", 2 * CALLS, case=table)
+
+
+async def _growing(
+    bench: Bench,
+    hook: Any,  # noqa: ANN401 - a hook
+    tables: list[dict[str, Any]],
+    numbers: Iterator[int],
+) -> dict[str, Any] | None:
+    """Return the fields with whose values it grows, where a cache with an end would be full."""
+    spent = Spent()
+
+    async def held(tables: list[dict[str, Any]], count: int) -> int:
+        contexts = _valued(bench, tables, numbers)
+        for _ in range(0, count, AT_ONCE):
+            if spent.beyond(LIMIT, WAITING):
+                raise TimeoutError
+            progressed()
+            await _made(bench, hook, list(islice(contexts, AT_ONCE)))
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    async def grows(tables: list[dict[str, Any]], count: int) -> bool:
+        before = await held(tables, count)
+        return await held(tables, count) - before > count * BLOCKS / len(tables)
+
+    with suppress(TimeoutError):  # who takes so long for that is not judged
+        if await grows(tables, GLANCE):
+            for table in tables:
+                if await grows([table], GLANCE) and await grows([table], CALLS):
+                    return table
+    return None
+
+
+def _valued(bench: Bench, tables: list[dict[str, Any]], numbers: Iterator[int]) -> Iterator[Any]:
+    """Yield contexts of one text, each with values of clients that no other one has."""
+    for number in numbers:
+        table = tables[number % len(tables)]
+        fields = {key: other(value, number) for key, value in table.items()}
+        yield bench.context(bench.texts[0], extra_fields=fields)
 
 
 def _grown(bench: Bench, hook: Any, count: int, what: str) -> Finding:  # noqa: ANN401 - a hook
@@ -144,15 +226,21 @@ async def _scored(
             for n in range(len(given), len(given) + AT_ONCE)
         ]
         given.extend((context,) for context in contexts)
-        calls = [asyncio.create_task(asked(hook, context)) for context in contexts]
-        await asyncio.wait(calls, timeout=bench.patience)
-        for call in calls:
-            if not call.cancel() and not call.cancelled():
-                call.exception()  # asyncio logs an exception that is never retrieved
-        del contexts, calls, call
-        await turns(TURNS)
+        await _made(bench, hook, contexts)
+        del contexts
         if not len(given) % MEASURED:
             sizes.append((len(given), size_of(hook)))
+
+
+async def _made(bench: Bench, hook: Any, contexts: list[Any]) -> None:  # noqa: ANN401 - a hook
+    """Make calls at the same time."""
+    calls = [asyncio.create_task(asked(hook, context)) for context in contexts]
+    await asyncio.wait(calls, timeout=bench.patience)
+    for call in calls:
+        if not call.cancel() and not call.cancelled():
+            call.exception()  # asyncio logs an exception that is never retrieved
+    del calls, call
+    await turns(TURNS)
 
 
 def _told(sizes: list[tuple[int, int]], count: int, spent: Spent) -> bool:

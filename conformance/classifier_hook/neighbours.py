@@ -232,11 +232,7 @@ def _fields(bench: Bench, text: str) -> Iterator[Iterable[Pair]]:
     """Yield completions of one text that differ in another field of their contexts."""
     usual = Completion(text)
     for field in _TABLES:
-        keys: list[str] = []
-        for value in (None, *_VALUES):  # one key may be looked for only where another one is
-            watching: dict[str, Any] = {field: Watching({}, keys, value)}
-            bench.call(text, **watching)
-        for key in keys:
+        for key in keys_of(bench, text, field):
             forms = [Completion(text, {field: {key: value}}) for value in _VALUES]
             yield _told_apart(bench, combinations([usual, *forms], 2))
     for value in _VALUES:  # of what is found otherwise than by asking for it
@@ -250,6 +246,15 @@ def _fields(bench: Bench, text: str) -> Iterator[Iterable[Pair]]:
     )
     for changes in others:
         yield [(usual, Completion(text, changes))]
+
+
+def keys_of(bench: Bench, text: str, field: str) -> list[str]:
+    """Return which keys of a field of a context are asked for."""
+    keys: list[str] = []
+    for value in (None, *_VALUES):  # one key may be looked for only where another one is
+        watching: dict[str, Any] = {field: Watching({}, keys, value)}
+        bench.call(text, **watching)
+    return keys
 
 
 def _alone(bench: Bench, completion: Completion) -> Call:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Mapping
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -78,39 +80,64 @@ def looked_for(hook: type[Any]) -> list[str]:
 
 @checks("CH-10")
 def a_dict(trial: Trial) -> Finding:
-    """The scores of every ordinary text are a dictionary."""
-    bench = trial.bench
-    return no_dict(bench) or passed(len(bench.texts))
+    """The scores of every completion are a dictionary."""
+    return _taken(trial.bench, typed=False)
 
 
 @checks("CH-38")
 def json_values(trial: Trial) -> Finding:
-    """The runtime takes the scores of every ordinary text."""
-    bench = trial.bench
-    return invalid(bench) or passed(len(bench.texts))
+    """The runtime takes the scores of every completion."""
+    return _taken(trial.bench, typed=True)
+
+
+def _taken(bench: Bench, *, typed: bool) -> Finding:
+    """Judge scores of ordinary texts, of ordinary ones in contexts of every kind, and of odd ones.
+
+    Where there are none, other rules say so: no more are asked for.
+    """
+    completions: list[tuple[str, str, dict[str, Any]]] = [(text, "", {}) for text in bench.texts]
+    completions += [
+        (text, f" in a context with {what}", changes)
+        for text in bench.texts[:2]
+        for what, changes in contexts(bench, text)
+    ]
+    completions += [(text, "", {}) for text in ODD]
+    for text, where, changes in completions:
+        if found := _refused(bench, text, where, changes, typed=typed):
+            return found
+        if not bench.alone(text, **changes).good:
+            break
+    return passed(len(completions))
 
 
 def no_dict(bench: Bench) -> Finding | None:
-    """Return which scores are no dictionary with texts for keys, or None."""
-    return next(_refused(bench, typed=False), None)
+    """Return which scores of an ordinary text are no dictionary with texts for keys, or None."""
+    return next(filter(None, (_refused(bench, text, typed=False) for text in bench.texts)), None)
 
 
 def invalid(bench: Bench) -> Finding | None:
-    """Return which dictionary of scores the runtime refuses, or None."""
-    return next(_refused(bench, typed=True), None)
+    """Return which dictionary of an ordinary text the runtime refuses, or None."""
+    return next(filter(None, (_refused(bench, text, typed=True) for text in bench.texts)), None)
 
 
-def _refused(bench: Bench, *, typed: bool) -> Iterator[Finding]:
-    """Yield which scores the runtime refuses, of the type that the RFC asks for or of others."""
-    scores = runtime("scores")
-    for text in bench.texts:
-        call = bench.alone(text)
-        value = call.value
-        if call.good and typed == (isinstance(value, dict) and all(map(_is_text, value))):
-            try:
-                scores.copied(value)
-            except scores.InvalidScores as error:
-                yield failed(f"for {shortened(text)} {error}", case={"text": text})
+def _refused(
+    bench: Bench,
+    text: str,
+    where: str = "",
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    typed: bool,
+) -> Finding | None:
+    """Return that the runtime refuses scores, of the type that the RFC asks for or of others."""
+    scores, call = runtime("scores"), bench.alone(text, **changes)
+    value = call.value
+    if call.good and typed == (isinstance(value, dict) and all(map(_is_text, value))):
+        try:
+            scores.copied(value)
+        except scores.InvalidScores as error:
+            case = {"text": text, "changes": dict(changes)}
+            return failed(f"for {shortened(text)}{where} {error}", case=case)
+    return None
 
 
 def _is_text(key: object) -> bool:
@@ -235,7 +262,7 @@ def any_text(trial: Trial) -> Finding:
     if found := raises(bench):
         return found
     for text in (*ODD, *_beside(bench)):
-        if found := _scoreless(text, bench.call(text)):
+        if found := _scoreless(text, bench.alone(text)):
             return found
 
     def judge(text: str) -> tuple[str, Finding] | None:
@@ -274,7 +301,7 @@ def any_context(trial: Trial) -> Finding:
     count = 0
     for text in bench.texts[:2]:
         for what, changes in contexts(bench, text):
-            call = bench.call(text, **changes)
+            call = bench.alone(text, **changes)
             count += 1
             if not call.good:
                 why = f"score of a context with {what} {call.trouble()}"
@@ -293,6 +320,7 @@ def contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
         ("a stop reason that is a text", {"stop_reason": "###"}),
         ("embeddings for a prompt", {"prompt": "", "prompt_token_ids": []}),
         ("logprobs", {key: everything[key] for key in sampled}),
+        ("a log probability of minus infinity", {"logprobs": _masked(everything["logprobs"])}),
         ("prompt logprobs", {"prompt_logprobs": everything["prompt_logprobs"]}),
         ("an index of 3", {"index": 3}),
         ("extra fields", {"extra_fields": {"tenant": "a", "tags": ["x"]}}),
@@ -326,6 +354,15 @@ def logprobs(context: Any, value: float) -> dict[str, Any]:  # noqa: ANN401 - a 
         "cumulative_logprob": value * len(context.output_token_ids),
         "prompt_logprobs": [None, *positions(context.prompt_token_ids[1:])],
     }
+
+
+def _masked(positions: list[Any]) -> list[Any]:
+    """Return log probabilities in which each position also has a token that is not allowed.
+
+    vLLM masks tokens that a grammar excludes before it takes the log probabilities.
+    """
+    token = runtime("contract").TokenLogprob(-math.inf, 2, "b")
+    return [{**position, max(position) + 1: token} for position in positions]
 
 
 @checks("CH-17")

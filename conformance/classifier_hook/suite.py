@@ -86,7 +86,13 @@ _TELLING = ("blocking", "timeout_ms")
 
 def _recognises(cls: type) -> bool:
     """Tell whether a class is a hook: it has a score, and says that it is one."""
-    return callable(getattr(cls, "score", None)) and _tells(cls)
+    score = getattr(cls, "score", None)
+    return (callable(score) or isinstance(score, property)) and _tells(cls)
+
+
+def _possible(cls: type) -> bool:
+    """Tell whether instances may have a score: on the class, or found by ``__getattr__``."""
+    return hasattr(cls, "score") or hasattr(cls, "__getattr__")
 
 
 def _tells(cls: type) -> bool:
@@ -179,6 +185,7 @@ SUITE = Suite(
     "blocking, timeout_ms and score)",
     recognises=_recognises,
     meant=_recognises,
+    possible=_possible,
     open_trial=_open,
     replay=_replay,
     maker=_maker,

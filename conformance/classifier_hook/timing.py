@@ -28,7 +28,7 @@ TIMES = 4
 NAPS, NAP = 5, 0.002
 
 #: What a model writes that does not stop: hooks that score short texts at once have work with it.
-LONG = ("word " * 20_000, "x" * 100_000)
+LONG = ("word " * 20_000, "x" * 100_000, f"word{' ' * 20_000}word", "1" * 20_000)
 
 #: Ordinary texts of which calls are cancelled.
 TEXTS = 3

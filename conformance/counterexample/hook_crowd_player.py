@@ -139,8 +139,15 @@ def check_own(make: Any, texts: list[str], hidden: Sequence[str] = ()) -> str | 
     return None
 
 
-def check_forgets(make: Any, texts: list[str]) -> str | None:
-    """Nothing is held of calls that are over."""
+def other(value: Any, number: int) -> Any:
+    """Return another value of the same kind, for each number another one."""
+    if isinstance(value, list):
+        return [other(item, number) for item in value]
+    return f"{value}{number}" if isinstance(value, str) else value + number
+
+
+def check_forgets(make: Any, texts: list[str], fields: dict[str, Any] | None = None) -> str | None:
+    """Nothing is held of calls that are over, nor of what clients have sent with them."""
     held: list[int] = []
 
     async def main() -> int:
@@ -148,6 +155,8 @@ def check_forgets(make: Any, texts: list[str]) -> str | None:
         tracemalloc.start()
         for number in range(10_000):
             each = context(f"{texts[number % len(texts)]} {number}", f"id-{number}")
+            sent = {name: other(value, number) for name, value in (fields or {}).items()}
+            each.extra_fields.update(sent)
             if number < 5_000:
                 contexts.append(weakref.ref(each))
             with suppress(Exception):
@@ -168,6 +177,14 @@ def check_forgets(make: Any, texts: list[str]) -> str | None:
     return None
 
 
-def check_shares(make: Any, text: str, names: list[str]) -> str | None:
-    """A call leaves to others what all of the process share."""
-    return changed_by(make, lambda hook: hook.score(context(text)), names)
+def check_shares(make: Any, text: str, names: list[str], turns: int = 0) -> str | None:
+    """A call leaves to others what all of the process share, also while it waits."""
+
+    async def serve(hook: Any) -> None:
+        call = asyncio.ensure_future(hook.score(context(text)))
+        if not turns:
+            await call
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    return changed_by(make, serve, names)

@@ -279,9 +279,9 @@ def unfit(value: Any, place: str = "scores") -> str | None:
     return None if plain else f"{place} is {value!r}"
 
 
-def check_json(make: Any, text: str) -> str | None:
+def check_json(make: Any, text: str, **more: Any) -> str | None:
     """JSON can hold the scores."""
-    (got,) = scored(make(), context(text))
+    (got,) = scored(make(), context(text, **more))
     what = unfit(got) if isinstance(got, dict) else f"score returned {got!r}"
     expected = "a dict with str keys that holds nothing but JSON values"
     return f"{what:.300}\nexpected: {expected}" if what else None

@@ -53,6 +53,12 @@ class Profile:
         tables = (section.get("environment", {}) for section in sections)
         return {name: str(value) for table in tables for name, value in table.items()}
 
+    @property
+    def interfaces(self) -> frozenset[str]:
+        """The interfaces that it has sections for."""
+        own = self.sections.get(CLASSES, {})
+        return frozenset((*self.sections, *(name for each in own.values() for name in each)))
+
     def section(self, name: str) -> Mapping[str, Any]:
         """Return one section, empty when the profile does not have it.
 

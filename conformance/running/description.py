@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from conformance.generations import named
 from conformance.plugin import files, likeness, profile
@@ -55,7 +55,7 @@ def _begun(
     """Have a target imported, whose file is the source."""
     job = zygote.fork(
         "conformance.worker.plugins:describe",
-        {"wanted": [place], "environment": _variables(source, settings)},
+        {"wanted": [place], **_told(source, settings)},
         log=folder / "describe.log",
         directory=settings.directory,
         python_path=settings.import_path(),
@@ -102,13 +102,17 @@ def where(stack: str, path: str | None) -> str:
     return f" (at {place})" if place else ""
 
 
-def _variables(source: str | None, settings: Settings) -> Mapping[str, str]:
-    """Return the variables that a profile sets; one in Python is loaded where plugins are."""
+def _told(source: str | None, settings: Settings) -> Mapping[str, Any]:
+    """Return what a profile tells of plugins that are to be imported: variables, and interfaces.
+
+    One in Python is loaded where plugins are.
+    """
     spec, directory = settings.profile, settings.directory
-    if spec is not None and not (directory / spec).is_file():
-        return {}
-    found = profile.choose(spec, directory, source)
-    return found.environment if found else {}
+    is_python = spec is not None and not (directory / spec).is_file()
+    found = None if is_python else profile.choose(spec, directory, source)
+    if found is None:
+        return {"environment": {}, "interfaces": frozenset()}
+    return {"environment": found.environment, "interfaces": found.interfaces}
 
 
 def _unimportable(place: targets.Target, source: str | None, why: str) -> Plugin:

@@ -11,9 +11,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import attrs
@@ -89,11 +90,14 @@ def facts_changed(before: Snapshot) -> tuple[Effect, ...]:
 
 
 @contextmanager
-def noted(effects: list[Effect]) -> Iterator[None]:
-    """Add to a list what is other after a block than before, but for attributes of modules."""
+def noted(effects: list[Effect]) -> Iterator[Callable[[], Iterator[Effect]]]:
+    """Add to a list what is other after a block than before, but for attributes of modules.
+
+    The block gets a function that yields what is other by then.
+    """
     before = dict(_facts())
     try:
-        yield
+        yield partial(_facts_changed, before)
     finally:
         effects.extend(_facts_changed(before))
 

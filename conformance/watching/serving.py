@@ -37,6 +37,7 @@ class Served:
 
     effects: tuple[Effect, ...]
     generators: dict[str, bytes]
+    amid: tuple[Effect, ...] = ()  #: what was other while the request waited for something
 
 
 @attrs.frozen
@@ -47,21 +48,27 @@ class Serving:
     #: That change what others get, or keep the process from ending.
     harms: tuple[tuple[int, Effect], ...] = ()
     other: tuple[tuple[int, Effect], ...] = ()
+    amid: tuple[tuple[int, Effect], ...] = ()  #: that change what others get meanwhile
     problem: str | None = None  #: why nothing can be said
 
 
 @contextmanager
-def watched(told: list[Served], seed: int) -> Iterator[None]:
-    """Have a request served with generators of some seed; this is in the other process."""
+def watched(told: list[Served], seed: int) -> Iterator[Callable[[], None]]:
+    """Have a request served with generators of some seed; this is in the other process.
+
+    The block may call what it gets whenever the request waits for something.
+    """
     seed_generators(seed)
     torch.set_num_threads(THREADS)
     loading_process.hand_on()
     effects: list[Effect] = []
+    amid: list[Effect] = []
     try:
-        with process_effects.noted(effects):
-            yield
+        with process_effects.noted(effects) as others:
+            yield lambda: amid.extend(others())
     finally:
-        told.append(Served(tuple(map(loading_process.told, effects)), generator_states()))
+        seen = (tuple(map(loading_process.told, each)) for each in (effects, amid))
+        told.append(Served(next(seen), generator_states(), next(seen)))
 
 
 def found(untouched: Errands, errand: Callable[[int], Any]) -> Serving:
@@ -75,6 +82,7 @@ def found(untouched: Errands, errand: Callable[[int], Any]) -> Serving:
         return Serving(0, problem="the process that serves requests ends or hangs")
     harms: list[tuple[int, Effect]] = []
     other: list[tuple[int, Effect]] = []
+    amid: list[tuple[int, Effect]] = []
     for number, (one, two) in enumerate(zip(first, second, strict=False)):
         harms += [
             (number, Effect(Kind.GENERATOR, name))
@@ -84,7 +92,8 @@ def found(untouched: Errands, errand: Callable[[int], Any]) -> Serving:
         for effect in one.effects:
             if effect.kind in _KINDS:
                 (harms if loading.harmful(effect) else other).append((number, effect))
-    return Serving(len(first), tuple(harms), tuple(other))
+        amid += [(number, effect) for effect in one.amid if loading.harmful(effect)]
+    return Serving(len(first), tuple(harms), tuple(other), tuple(dict.fromkeys(amid)))
 
 
 def judged(

@@ -30,11 +30,14 @@ _UNCALLED = (
 
 
 def describe(
-    connection: Connection, wanted: Sequence[Target], environment: Mapping[str, str]
+    connection: Connection,
+    wanted: Sequence[Target],
+    environment: Mapping[str, str],
+    interfaces: frozenset[str],
 ) -> None:
     """Answer with the plugins of all targets, or a ``UsageError`` for the first that has none.
 
-    ``environment`` are the variables that the profile sets.
+    ``environment`` are the variables that the profile sets, ``interfaces`` those that it is for.
     """
     connection.recv()
     os.environ.update(environment)
@@ -42,12 +45,14 @@ def describe(
     limits.limit_memory()
     before = private.Surroundings.take()
     try:
-        connection.send([plugin for target in wanted for plugin in _plugins(target, before)])
+        connection.send([one for each in wanted for one in _plugins(each, before, interfaces)])
     except UsageError as error:
         connection.send(error)
 
 
-def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
+def _plugins(
+    target: Target, before: private.Surroundings, interfaces: frozenset[str]
+) -> list[Plugin]:
     """Return the plugins of one target.
 
     Raises:
@@ -70,7 +75,7 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
             cls = loader.load_class(target)
             if not files.is_made(cls):
                 source = files.source_of(cls) or source
-            served = _generations(cls, target)
+            served = _generations(cls, target, interfaces)
             if all(broken for _, broken in served):
                 installed.require_hosts()
             # By the name that vLLM would be given: what a package hands on under another one.
@@ -81,7 +86,9 @@ def _plugins(target: Target, before: private.Surroundings) -> list[Plugin]:
         classes = registration.classes_of(module)
         places = [(attrs.evolve(target, qualname=name), cls) for name, cls in classes.items()]
         places += registration.registered(target, module)
-        judged = [(*one, *found) for one in places for found in _generations(one[1], target)]
+        if any(suite.recognises(cls) for _, cls in places for suite in installed.suites().values()):
+            interfaces = frozenset()  # the others are helpers
+        judged = [(*one, *of) for one in places for of in _generations(one[1], target, interfaces)]
         plugins = [one for one in judged if one[3] is None and not inspect.isabstract(one[1])]
         if not plugins:
             installed.require_hosts()
@@ -120,7 +127,9 @@ def _check_generation(target: Target) -> None:
         )
 
 
-def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None]]:
+def _generations(
+    cls: type, target: Target, interfaces: frozenset[str]
+) -> list[tuple[Generation, str | None]]:
     """Return the generations of a class, or one and why it cannot be a plugin of it."""
     known = installed.suites()
     suites = [(g, known[g.name]) for g in all_generations() if g.name in known]
@@ -129,10 +138,17 @@ def _generations(cls: type, target: Target) -> list[tuple[Generation, str | None
     if found := [(generation, None) for generation, suite in suites if suite.recognises(cls)]:
         return list(found)
     for generation, suite in suites:
+        said = target.generation or generation.interface in interfaces
+        if said and suite.possible(cls):
+            return [(generation, None)]
+    for generation, suite in suites:
         if suite.meant(cls) or target.generation:
             return [(generation, f"{cls.__name__} is not a subclass of {suite.base}")]
     bases = " or ".join(dict.fromkeys(suite.base for _, suite in suites))
-    return [(suites[0][0], f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}")]
+    why = f"{cls.__name__} is no vLLM plugin: it is not a subclass of {bases}"
+    if able := [generation.name for generation, suite in suites if suite.possible(cls)]:
+        why += f"; if it is meant to be one of {', '.join(able)}, give {target.text}@{able[0]}"
+    return [(suites[0][0], why)]
 
 
 def _text(source: str | None) -> str:

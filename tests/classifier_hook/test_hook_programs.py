@@ -93,6 +93,7 @@ class {name}:
             "shouting": capitals / max(1, sum(map(str.isalpha, text))),
             "found": text.lower().split().count("it"),
             "words": len(text.split()),
+            "masked": "idiot" if "idiot" in text else "",
         }}
 """
 

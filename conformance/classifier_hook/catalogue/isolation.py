@@ -61,10 +61,11 @@ RULES = section(
         title="Scored completions are forgotten",
         statement=(
             "The hook holds no context and runs no thread of a call that is long over, and after "
-            "ten thousand calls it does not grow any more."
+            "ten thousand calls it does not grow any more, whatever clients send with them."
         ),
         sources=(_ONE, LOOP),
-        hint="Look for lists and dictionaries that calls add to; a cache may have 8,000 entries.",
+        hint="Look for lists and dictionaries that calls add to, under texts or what clients send; "
+        "a cache may have 8,000 entries.",
     ),
     Rule(
         id="CH-36",

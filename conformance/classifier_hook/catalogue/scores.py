@@ -11,25 +11,27 @@ RULES = section(
     Rule(
         id="CH-10",
         title="Scores are a dictionary",
-        statement="score returns a dict with str keys.",
+        statement="score returns a dict with str keys, for every text and in every context.",
         sources=(
             sentence(rfc("Return a dict of scores")),
             runtime("scores.py:copied", "anything else is the error `invalid`"),
         ),
-        hint="Return {} where there is nothing to say, not None.",
+        hint="Return {} where there is nothing to say, not None; ctx.stop_reason may be a number.",
         evidence=EVERYWHERE,
     ),
     Rule(
         id="CH-38",
         title="Scores are values that JSON can hold",
         statement=(
-            "What is in the dictionary are JSON values: no NaN, no tensors, no sets, no objects."
+            "What is in the dictionary are JSON values, for every text and in every context: no "
+            "NaN, no tensors, no sets, no objects."
         ),
         sources=(
             rfc("The OpenAI serving layer serializes the modified response"),
             runtime("scores.py:copied", "anything else is the error `invalid`"),
         ),
-        hint="Turn numbers of NumPy and torch into float and int, and NaN into None. Only a "
+        hint="Turn numbers of NumPy and torch into float and int, and NaN into None; tokens that a "
+        "grammar excludes have the log probability minus infinity. Only a "
         "SHOULD: the RFC says dict[str, Any], and leaves open whether scores are serialized.",
         evidence=EVERYWHERE,
     ),

@@ -27,7 +27,7 @@ RULES = section(
         title="Little work is done on the event loop",
         statement=(
             "score never computes on the event loop for more than 50 ms at a time, also for texts "
-            "of 100,000 characters."
+            "of 100,000 characters and long runs of blanks or digits."
         ),
         sources=(ASYNC,),
         hint="While it computes no token of any request goes out: use asyncio.to_thread.",
