@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import Any
 
 import attrs
@@ -118,6 +118,7 @@ def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, An
                 yield place, (data, changed(data, place, other))
             # Python takes these for equal, and dictionaries for the same key.
             yield "truth", (changed(data, place, 1), changed(data, place, value=True))
+    yield from _cut_elsewhere(data)
     yield from _turned(data)
     if isinstance(data, dict):
         for key in data:
@@ -125,6 +126,16 @@ def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, An
         for key in keys:
             for value in _ABSENT if key not in data else ():
                 yield key, (data, {**data, key: value})
+
+
+def _cut_elsewhere(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN401 - JSON values
+    """Yield data in which a text and the next one are the same when they are joined."""
+    texts = [(place, value) for place, value in places(data) if isinstance(value, str)]
+    for (one, text), (other, following) in pairwise(texts):
+        if one[:-1] == other[:-1] and one:
+            for way, pair in enumerate(lookalikes.of_neighbours(text, following)):
+                made = [changed(changed(data, one, a), other, b) for a, b in pair]
+                yield ("joined", way, str(one[-1])), (made[0], made[1])
 
 
 def _turned(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN401 - JSON values
