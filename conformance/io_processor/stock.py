@@ -19,6 +19,9 @@ from conformance.watching.comparison import shortened
 #: Requests that name a pattern, or a template, at most.
 PATTERNS = TEMPLATES = 60
 
+#: How many prompts are few.
+FEW = 6
+
 #: What messages call as much as a packed text becomes.
 BOMB = f"{bombs.PART * bombs.PARTS >> 30} GiB"
 
@@ -69,6 +72,12 @@ class Stock:
         number, own = min(enumerate(apart), key=lambda pair: len(repr(pair[1])))
         return f"a variation of valid[{number}], {shortened(own)},"
 
+    def sizes(self) -> Iterator[Any]:
+        """Yield data like the valid ones of most prompts, of every small size."""
+        most = max(range(len(self.valid)), key=lambda index: self.prompts[index], default=None)
+        if most is not None:
+            yield from shorter(self.valid[most], self.prompts[most])
+
     def several(self) -> list[int]:
         """Return the valid data that become more than one prompt, fewest prompts first."""
         found = [index for index, count in enumerate(self.prompts) if count > 1]
@@ -98,6 +107,20 @@ def varied(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
         elif isinstance(value, list) and value:
             for items in (value[: max(1, len(value) // 2)], value[::-1], [*value, *value]):
                 yield changed(data, place, copy.deepcopy(items))
+
+
+def shorter(data: Any, prompts: int) -> Iterator[Any]:  # noqa: ANN401 - JSON values
+    """Yield data like these, which become so many prompts, with few or short ones: of each number.
+
+    Only the longest text and the longest list are cut.
+    """
+    for kind, divided in ((str, prompts), (list, 0)):
+        found = [(place, value) for place, value in places(data) if isinstance(value, kind)]
+        place, whole = max(found, key=lambda each: len(each[1]), default=((), ""))
+        parts = range(1, FEW + 1) if divided > 1 else ()
+        sizes = {*range(1, FEW), *(int(len(whole) * (part - 0.5) / divided) for part in parts)}
+        for size in sorted(size for size in sizes if 0 < size < len(whole)):
+            yield changed(data, place, copy.deepcopy(whole[:size]))
 
 
 #: What may be looked for beside what is there, of likely types.
