@@ -60,10 +60,8 @@ def check_history(
     *,
     reusing: bool = False,
 ) -> str | None:
-    """Every request gets what it gets alone.
-
-    Requests are data, an id, and what the client sets beside data, if anything.
-    """
+    """Every request gets what it gets alone."""
+    # Requests are data, an id, and what the client sets beside data, if anything.
     plugin, outputs, got = host.new(), dict[str, Any](), dict[str, Any]()
     copied: Callable[[Any], Any] = Reusing() if reusing else copy.deepcopy
     for what, name in events:

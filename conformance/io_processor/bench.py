@@ -191,7 +191,7 @@ class Bench:
         return self.by_itself(Asked(data, request_id), awaited=awaited)
 
     def by_itself(self, asked: Asked, *, awaited: bool = False) -> Answer:
-        """Return what a request of a history gets from a fresh instance that serves nothing else."""
+        """Return what a request gets from a fresh instance that serves nothing else."""
         key = (asked, awaited)
         if key not in self._alone:
             history = attrs.evolve(ALONE, asked=(asked,))

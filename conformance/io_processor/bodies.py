@@ -146,7 +146,7 @@ def answered(trial: Trial) -> Finding:
             found.count,
             case={"data": data},
         )
-    if why := _beside_data(trial.bench):
+    if why := _of_valid(trial.bench):
         return why
     return (
         made_up(found.guessed)
@@ -155,16 +155,17 @@ def answered(trial: Trial) -> Finding:
     )
 
 
-def _beside_data(bench: Bench) -> Finding | None:
-    """Return that a valid request fails for what its client sets beside data, or None."""
-    for beside, data in product(BESIDE, bench.stock.originals):
+def _of_valid(bench: Bench) -> Finding | None:
+    """Return that valid data fail at some size, or for what is set beside them, or None."""
+    sizes = (((), data) for data in bench.stock.sizes())
+    for beside, data in (*product(BESIDE, bench.stock.originals), *sizes):
         answer = bench.try_online(data, beside=beside).answers[0]
         if answer.kind is Kind.FAILED and not answer.guessed:
             told = ", ".join(f"{name}={value!r}" for name, value in beside)
+            told = f" with {told} beside data" if beside else ""
+            case = {"data": data, **({"beside": dict(beside)} if beside else {})}
             return failed(
-                f"the valid request {shortened(data, SHOWN)} with {told} beside data "
-                + answer.describe(),
-                case={"data": data, "beside": dict(beside)},
+                f"the request {shortened(data, SHOWN)}{told} {answer.describe()}", case=case
             )
     return None
 

@@ -63,16 +63,20 @@ def classics(
     if shape.overlapping and not (shape.same_ids or shape.trouble) and len(valid) > 1:
         for names in IDS:
             yield History(tuple(map(Asked, valid[:2], names)), (_A, _B))
-    if not shape.overlapping:
-        for data in valid[:MOST_VALID]:
-            asked = (Asked(data, ids[0], beside=BESIDE), Asked(data, ids[1]))
-            yield History(asked, (_A, Move(Do.DELIVER, 0, rest=True), _B))
+    yield from () if shape.overlapping else _beside(valid)
     if shape.invalid:
         for data in valid[:2]:
             for bad in range(min(invalid, MOST_INVALID)):
                 good, refused = Asked(data, "id-0"), Asked(bad, "id-1", valid=False)
                 yield History((good, refused), (_B, _A))
                 yield History((good, refused), (_A, _B))
+
+
+def _beside(valid: Sequence[int]) -> Iterator[History]:
+    """Yield a request whose client sets more than data, and then the same without that."""
+    for data in valid[:MOST_VALID]:
+        asked = (Asked(data, "id-0", beside=BESIDE), Asked(data, "id-1"))
+        yield History(asked, (_A, Move(Do.DELIVER, 0, rest=True), _B))
 
 
 def _moves(shape: Shape) -> Iterator[tuple[Move, ...]]:
