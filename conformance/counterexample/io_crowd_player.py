@@ -54,19 +54,20 @@ def check_errors(host: Host, data: Any, place: int) -> str | None:
 
 def check_history(
     host: Host,
-    requests: dict[str, tuple[Any, str]],
+    requests: dict[str, tuple[Any, ...]],
     events: list[tuple[str, str]],
     hidden: Collection[str] = (),
     *,
     reusing: bool = False,
 ) -> str | None:
     """Every request gets what it gets alone."""
+    # Requests are data, an id, and what the client sets beside data, if anything.
     plugin, outputs, got = host.new(), dict[str, Any](), dict[str, Any]()
     copied: Callable[[Any], Any] = Reusing() if reusing else copy.deepcopy
     for what, name in events:
-        data, request_id = requests[name]
+        data, request_id, *beside = requests[name]
         if what == "arrive":
-            outputs[name] = begin(host, plugin, copied(data), request_id)
+            outputs[name] = begin(host, plugin, copied(data), request_id, *beside)
         elif what == "complete":
             got[name] = finish(host, plugin, outputs[name], request_id)
         # Of one that the engine fails, or whose client disconnects, the plugin hears no more.

@@ -128,8 +128,10 @@ class Documented(Host):
         return plugin.output_to_response(result)
 
 
-def rendered(host: Host, prompts: Any) -> list[dict[str, Any]]:
-    """Return prompts as the engine gets them."""
+def rendered(
+    host: Host, prompts: Any, beside: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Return prompts as the engine gets them, where the client set parameters beside its data."""
     parsed = [
         prompt
         if isinstance(prompt, bytes)
@@ -139,8 +141,14 @@ def rendered(host: Host, prompts: Any) -> list[dict[str, Any]]:
     if not parsed:
         raise ValueError("You must pass at least one prompt")
     renderer = host.renderer
-    params = renderer.default_cmpl_tok_params
-    found: list[dict[str, Any]] = renderer.render_cmpl(prompts=parsed, tok_params=params)
+    params, extras = renderer.default_cmpl_tok_params, {}
+    if beside:
+        request = IOProcessorRequest(data=None, **beside)
+        params = request.build_tok_params(host.config.model_config)
+        extras = {"cache_salt": request.cache_salt} if request.cache_salt else {}
+    found: list[dict[str, Any]] = renderer.render_cmpl(
+        prompts=parsed, tok_params=params, prompt_extras=extras
+    )
     for prompt in found:
         InputProcessor(host.config, renderer)._validate_model_inputs(*split_enc_dec_input(prompt))
     return found
@@ -181,12 +189,16 @@ def named(request_id: str | None) -> dict[str, str]:
 
 
 def begin(
-    host: Host, plugin: Any, data: Any, request_id: str | None = "id-0"
+    host: Host,
+    plugin: Any,
+    data: Any,
+    request_id: str | None = "id-0",
+    beside: Mapping[str, Any] | None = None,
 ) -> list[PoolingRequestOutput] | Exception:
     """Take a request to where its outputs are there; return them, or what was raised."""
     try:
         prompt = host.parsed(plugin, data, request_id)
-        prompts = rendered(host, plugin.pre_process(prompt=prompt, **named(request_id)))
+        prompts = rendered(host, plugin.pre_process(prompt=prompt, **named(request_id)), beside)
         params = host.params(plugin)
         host.verify(params)
         names = (f"{request_id}-{number}" for number in itertools.count())
@@ -209,9 +221,16 @@ def finish(
         return refused(error)
 
 
-def served(host: Host, plugin: Any, data: Any, request_id: str | None = "id-0") -> Any:
+def served(
+    host: Host,
+    plugin: Any,
+    data: Any,
+    request_id: str | None = "id-0",
+    beside: Mapping[str, Any] | None = None,
+) -> Any:
     """Serve a request from its beginning to its end; return what the client gets."""
-    return finish(host, plugin, begin(host, plugin, copy.deepcopy(data), request_id), request_id)
+    outputs = begin(host, plugin, copy.deepcopy(data), request_id, beside)
+    return finish(host, plugin, outputs, request_id)
 
 
 class Reusing:

@@ -125,9 +125,9 @@ def check_refuses(host: Host, data: Any, request_id: str | None) -> str | None:
     return f"the invalid request got {got!r:.200}{where}\nexpected: it is refused"
 
 
-def check_hostile(host: Host, data: Any) -> str | None:
+def check_hostile(host: Host, data: Any, beside: dict[str, Any] | None = None) -> str | None:
     """The request is answered, or refused as its client's error."""
-    got = served(host, host.new(), data)
+    got = served(host, host.new(), data, beside=beside)
     if isinstance(got, Refused) and got.status >= 500:
         return f"the request got {got}, the server's error\nexpected: an answer, or HTTP 400 to 499"
     return None

@@ -43,8 +43,8 @@ def _argument(key: str, value: Any) -> Node:  # noqa: ANN401 - of a player's fun
         return _node(decoded(value))
     if key == "requests":
         entries = [
-            Named(f"{literal(name)}: ", Group("(", [_node(decoded(data)), literal(own_id)], ")"))
-            for name, (data, own_id) in value.items()
+            Named(f"{literal(name)}: ", Group("(", [_node(decoded(data)), *map(literal, own)], ")"))
+            for name, (data, *own) in value.items()
         ]
         return Group("{", entries, "}")
     if key == "events":

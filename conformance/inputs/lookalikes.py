@@ -19,6 +19,9 @@ LONG = 260
 #: Names of fields that a class is looked through for, at the most.
 NAMES = 40
 
+#: What a key that is made of two texts may have between them.
+BETWEEN = ("", " ", "|")
+
 #: Between an ASCII mark and its wide form, which NFKC makes one.
 _WIDE = 0xFEE0
 
@@ -67,6 +70,12 @@ def of_text(text: str) -> Iterator[tuple[str, str]]:
             yield text, other
     if " " in text:
         yield long_pair(text, text, text[::-1])
+
+
+def of_neighbours(one: str, other: str) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Yield pairs of texts beside one another that are the same when they are joined."""
+    for between in BETWEEN:
+        yield (f"{one}{between}{one}", other), (one, f"{one}{between}{other}")
 
 
 def of_number(number: float) -> Iterator[tuple[float, float]]:

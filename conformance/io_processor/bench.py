@@ -18,6 +18,7 @@ from conformance.counterexample.io_engine_player import own_pooler, settings_of
 from conformance.io_processor import DATA
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.host import (
+    Beside,
     Documented,
     DocumentedOffline,
     Offline,
@@ -71,7 +72,7 @@ class Bench:
     seed: int
     stock: Stock = attrs.field(init=False)
     hidden: frozenset[Place] = frozenset()  #: what differs from one time to the next anyway
-    _alone: dict[tuple[int, str, str, bool], Answer] = attrs.field(factory=dict)
+    _alone: dict[tuple[Asked, bool], Answer] = attrs.field(factory=dict)
     _unsteady: frozenset[Place] | None = None
     #: Whether some answer has the same values each time, in another order.
     reordered: bool = False
@@ -185,20 +186,23 @@ class Bench:
         ]
         return play(online, self.make(), self.around, history, data)
 
-    def alone(
-        self, data: int, request_id: str = "id-0", *, awaited: bool = False, valid: bool = True
-    ) -> Answer:
+    def alone(self, data: int, request_id: str = "id-0", *, awaited: bool = False) -> Answer:
+        """Return what a valid request gets from a fresh instance that serves nothing else."""
+        return self.by_itself(Asked(data, request_id), awaited=awaited)
+
+    def by_itself(self, asked: Asked, *, awaited: bool = False) -> Answer:
         """Return what a request gets from a fresh instance that serves nothing else."""
-        key = (data, request_id, "awaited" if awaited else "", valid)
+        key = (asked, awaited)
         if key not in self._alone:
-            history = attrs.evolve(ALONE, asked=(Asked(data, request_id, valid),))
+            history = attrs.evolve(ALONE, asked=(asked,))
             self._alone[key] = self.play(history, awaited=awaited).answers[0]
         return self._alone[key]
 
-    def try_online(self, data: object, *, awaited: bool = False) -> Played:
+    def try_online(self, data: object, *, awaited: bool = False, beside: Beside = ()) -> Played:
         """Serve one request with any data from a fresh instance."""
         online = self.waiting if awaited else self.online
-        return play(online, self.make(), self.around, ALONE, [data])
+        history = attrs.evolve(ALONE, asked=(Asked(0, "id-0", beside=beside),))
+        return play(online, self.make(), self.around, history, [data])
 
     def answer_to(self, data: object) -> Answer:
         """Return what one request with any data gets from a fresh instance."""

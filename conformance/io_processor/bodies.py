@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, product
 from operator import itemgetter
 from typing import Any
 
@@ -30,6 +30,7 @@ from conformance.io_processor.admission import unserved
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
 from conformance.io_processor.engine import made_up
+from conformance.io_processor.host import Beside
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import prompts_of
 from conformance.io_processor.trial import Trial
@@ -46,6 +47,13 @@ from conformance.watching.untouched import Untouched
 
 #: Prompts of a long request that an engine serves, at most: that of the simulator, or a real one.
 PROMPTS = 64
+
+#: What clients may set beside data: fewer outputs come of a prompt then, or more.
+BESIDE: tuple[Beside, ...] = (
+    (("truncate_prompt_tokens", 1),),
+    (("truncate_prompt_tokens", 2), ("truncation_side", "left")),
+    (("padding", "max_length"),),
+)
 
 #: What a message shows of a request.
 SHOWN = 60
@@ -138,11 +146,28 @@ def answered(trial: Trial) -> Finding:
             found.count,
             case={"data": data},
         )
+    if why := _of_valid(trial.bench):
+        return why
     return (
         made_up(found.guessed)
         if found.guessed
         else passed(found.count, found.refused + found.answered)
     )
+
+
+def _of_valid(bench: Bench) -> Finding | None:
+    """Return that valid data fail at some size, or for what is set beside them, or None."""
+    sizes = (((), data) for data in bench.stock.sizes())
+    for beside, data in (*product(BESIDE, bench.stock.originals), *sizes):
+        answer = bench.try_online(data, beside=beside).answers[0]
+        if answer.kind is Kind.FAILED and not answer.guessed:
+            told = ", ".join(f"{name}={value!r}" for name, value in beside)
+            told = f" with {told} beside data" if beside else ""
+            case = {"data": data, **({"beside": dict(beside)} if beside else {})}
+            return failed(
+                f"the request {shortened(data, SHOWN)}{told} {answer.describe()}", case=case
+            )
+    return None
 
 
 @checks("IO-10", after=("IO-38",))

@@ -35,6 +35,7 @@ def written(bench: Bench, stock: Stock, broken: Broken) -> dict[str, Any]:
                 "id": asked.id,
                 "valid": asked.valid,
                 "data": encoded(carried(stock, asked)),
+                **({"beside": dict(asked.beside)} if asked.beside else {}),
             }
             for index, asked in enumerate(broken.history.asked)
         ],
@@ -98,7 +99,8 @@ def read(counterexample: Mapping[str, Any]) -> Saved:
     asked = []
     for request in counterexample["requests"]:
         mine = data[request["valid"]]
-        asked.append(Asked(len(mine), str(request["id"]), request["valid"]))
+        beside = tuple(request.get("beside", {}).items())
+        asked.append(Asked(len(mine), str(request["id"]), request["valid"], beside))
         mine.append(decoded(request["data"]))
     moves = []
     for do, index, pick, *flags in counterexample["moves"]:
@@ -140,7 +142,7 @@ def _judged(bench: Bench, saved: Saved) -> tuple[list[str], str]:
     if broken is not None:
         return ["traffic"], broken.message
     for index, asked in enumerate(saved.history.asked):
-        answer = bench.alone(asked.data, asked.id, awaited=saved.awaited, valid=asked.valid)
+        answer = bench.by_itself(asked, awaited=saved.awaited)
         if asked.valid and answer.kind is not Kind.ANSWERED:
             name = letter(index)
             return ["unanswered"], f"request {name}, alone, {answer.describe()}"

@@ -13,6 +13,9 @@ from conformance.io_processor.traffic import Asked, Do, History, Move, Shape
 #: Data of which every two meet, and data that are refused.
 MOST_VALID, MOST_INVALID = 3, 8
 
+#: What a client may set beside data: vLLM writes both into the prompts that the plugin gave it.
+BESIDE = (("cache_salt", "of-another"), ("truncate_prompt_tokens", 1))
+
 _LONG = "0123456789abcdef" * 4
 
 #: Ids that a plugin may take for one: alike but for the end, the beginning, the case, or a number
@@ -60,12 +63,20 @@ def classics(
     if shape.overlapping and not (shape.same_ids or shape.trouble) and len(valid) > 1:
         for names in IDS:
             yield History(tuple(map(Asked, valid[:2], names)), (_A, _B))
+    yield from () if shape.overlapping else _beside(valid)
     if shape.invalid:
         for data in valid[:2]:
             for bad in range(min(invalid, MOST_INVALID)):
                 good, refused = Asked(data, "id-0"), Asked(bad, "id-1", valid=False)
                 yield History((good, refused), (_B, _A))
                 yield History((good, refused), (_A, _B))
+
+
+def _beside(valid: Sequence[int]) -> Iterator[History]:
+    """Yield a request whose client sets more than data, and then the same without that."""
+    for data in valid[:MOST_VALID]:
+        asked = (Asked(data, "id-0", beside=BESIDE), Asked(data, "id-1"))
+        yield History(asked, (_A, Move(Do.DELIVER, 0, rest=True), _B))
 
 
 def _moves(shape: Shape) -> Iterator[tuple[Move, ...]]:

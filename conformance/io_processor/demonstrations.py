@@ -119,9 +119,10 @@ def _scenes(trial: Trial, rule: str, finding: Finding, plain: Mapping[str, Any])
     elif rule in _WITHOUT_DATA:
         yield _WITHOUT_DATA[rule]
     elif rule in _OF_DATA:
+        beside = {"beside": case["beside"]} if "beside" in (case := _case(finding)) else {}
         for data in _likely(trial, finding):
             for scene in _OF_DATA[rule]:
-                yield {**scene, "data": encoded(data)}
+                yield {**scene, "data": encoded(data), **beside}
     elif rule in _OTHERS:
         yield from _OTHERS[rule](trial, finding)
 
@@ -143,6 +144,8 @@ def _of_history(plain: Mapping[str, Any]) -> Scene:
     if plain["awaited"]:
         judged = [name for name in requests if name not in touched]
         return {"is": "awaited-history", "requests": requests, "events": happened, "judged": judged}
+    for each in plain["requests"]:
+        requests[each["name"]] += [each["beside"]] if "beside" in each else []
     events = [event for event in happened if event[0] != "complete" or event[1] not in touched]
     return {"is": "history", "requests": requests, "events": events}
 

@@ -45,6 +45,9 @@ from conformance.io_processor.watched import Watched
 from conformance.settings import UsageError
 from conformance.watching.comparison import plain
 
+#: Parameters of a request that its client sets beside data, and their values.
+Beside = tuple[tuple[str, Any], ...]
+
 #: Characters of why vLLM takes no model: it names all that it knows.
 MOST_SAID = 200
 
@@ -132,8 +135,16 @@ class Online(Protocol):
         engine: ScriptedEngine,
         data: object,
         request_id: str,
+        beside: Beside = (),
     ) -> Received:
         """Serve a request and return what the client receives.
+
+        Args:
+            plugin: serves it.
+            engine: answers its prompts.
+            data: of the request.
+            request_id: what the client calls it.
+            beside: what the client sets beside data; only vLLM's own front end looks at it.
 
         Raises:
             Exception: what the plugin, the engine or the host raised.
@@ -196,11 +207,12 @@ class Served:
         engine: ScriptedEngine,
         data: object,
         request_id: str,
+        beside: Beside = (),
     ) -> Received:
         """Serve a request with vLLM's own handler."""
         self._serving.engine_client = engine
         self._front.io_processor = plugin
-        response = await self._serving(request_of(data), raw_request(request_id))
+        response = await self._serving(request_of(data, beside), raw_request(request_id))
         return received(response)
 
 
@@ -278,9 +290,10 @@ class Documented:
         engine: ScriptedEngine,
         data: object,
         request_id: str,
+        beside: Beside = (),
     ) -> Received:
         """Serve a request with the asynchronous hooks."""
-        prompt, params = self.begin(plugin, request_of(data), None)
+        prompt, params = self.begin(plugin, request_of(data, beside), None)
         prompts = await plugin.pre_process_async(prompt=prompt, request_id=request_id)
         generators = [
             engine.encode(rendered, params, f"{request_id}-{index}")

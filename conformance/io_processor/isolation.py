@@ -154,7 +154,7 @@ def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
     for request in sorted(played.untouched):
         asked = history.asked[request]
         got = played.answers[request]
-        wanted = bench.alone(asked.data, asked.id, awaited=awaited, valid=asked.valid)
+        wanted = bench.by_itself(asked, awaited=awaited)
         if got.kind is Kind.REFUSED and _in_use(played, history, request):
             continue
         what = _apart(bench, got, wanted)
@@ -187,7 +187,7 @@ def _salted(
     for number, asked in enumerate(history.asked if got.salts else ()):
         if number == request or not asked.valid:
             continue
-        others = set(bench.alone(asked.data, asked.id).salts)
+        others = set(bench.by_itself(asked).salts)
         if not own & others and (taken := others.intersection(got.salts)):
             alone = f"with {min(own)!r}" if own else "without one"
             return (

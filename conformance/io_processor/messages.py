@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -26,13 +26,13 @@ class WrongResponse(RuntimeError):
         super().__init__(f"output_to_response returned {type(response).__name__}")
 
 
-def request_of(data: object) -> Any:  # noqa: ANN401 - JSON values
-    """Return the request that an online host hands on."""
+def request_of(data: object, beside: Iterable[tuple[str, Any]] = ()) -> Any:  # noqa: ANN401 - JSON values
+    """Return the request that an online host hands on, with what its client sets beside data."""
     try:
         from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest
     except ImportError:
         from vllm.entrypoints.openai.protocol import IOProcessorRequest
-    return IOProcessorRequest(data=data)
+    return IOProcessorRequest(data=data, **dict(beside))
 
 
 def response_class() -> Any:  # noqa: ANN401 - a class of vLLM

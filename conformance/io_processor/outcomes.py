@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -143,9 +144,9 @@ def _described(output: Any) -> Any:  # noqa: ANN401 - a PoolingRequestOutput
     return copy.deepcopy([output.request_id, output.prompt_token_ids, output.outputs.data.tolist()])
 
 
-def _results(bench: Bench) -> Iterator[tuple[Any, Watched, Any]]:
+def _results(bench: Bench, every: Iterable[Any]) -> Iterator[tuple[Any, Watched, Any]]:
     """Yield data, the instance that served them, and what its ``post_process`` returned."""
-    for data in bench.stock.originals:
+    for data in every:
         plugin = bench.make()
         # Where something raises, another rule is about that.
         with suppress(Exception):
@@ -159,12 +160,14 @@ def _results(bench: Bench) -> Iterator[tuple[Any, Watched, Any]]:
 @checks("IO-22")
 def serialisable(trial: Trial) -> Finding:
     """The response can be written as JSON."""
-    return unserialisable(trial.bench) or passed(trial.bench.stock.given)
+    bench = trial.bench
+    sizes = list(bench.stock.sizes())
+    return unserialisable(bench, sizes) or passed(bench.stock.given + len(sizes))
 
 
-def unserialisable(bench: Bench) -> Finding | None:
+def unserialisable(bench: Bench, sizes: Iterable[Any] = ()) -> Finding | None:
     """Return which response cannot be written, or None."""
-    for data, plugin, result in _results(bench):
+    for data, plugin, result in _results(bench, chain(bench.stock.originals, sizes)):
         call, made = "post_process", result
         if bench.generation == REQUEST:  # every host that calls parse_request writes this
             call = "output_to_response"
@@ -204,7 +207,7 @@ def response(trial: Trial) -> Finding:
 
 def unwrapped(bench: Bench) -> Finding | None:
     """Return what ``output_to_response`` does wrong, or None."""
-    for data, plugin, result in _results(bench):
+    for data, plugin, result in _results(bench, bench.stock.originals):
         try:
             got = plugin.output_to_response(result)
         except Exception as error:  # noqa: BLE001 - any is wrong here

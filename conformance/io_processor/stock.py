@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import Any
 
 import attrs
@@ -18,6 +18,9 @@ from conformance.watching.comparison import shortened
 
 #: Requests that name a pattern, or a template, at most.
 PATTERNS = TEMPLATES = 60
+
+#: How many prompts are few.
+FEW = 6
 
 #: What messages call as much as a packed text becomes.
 BOMB = f"{bombs.PART * bombs.PARTS >> 30} GiB"
@@ -69,6 +72,12 @@ class Stock:
         number, own = min(enumerate(apart), key=lambda pair: len(repr(pair[1])))
         return f"a variation of valid[{number}], {shortened(own)},"
 
+    def sizes(self) -> Iterator[Any]:
+        """Yield data like the valid ones of most prompts, of every small size."""
+        most = max(range(len(self.valid)), key=lambda index: self.prompts[index], default=None)
+        if most is not None:
+            yield from shorter(self.valid[most], self.prompts[most])
+
     def several(self) -> list[int]:
         """Return the valid data that become more than one prompt, fewest prompts first."""
         found = [index for index, count in enumerate(self.prompts) if count > 1]
@@ -100,6 +109,20 @@ def varied(data: Any) -> Iterator[Any]:  # noqa: ANN401 - JSON values
                 yield changed(data, place, copy.deepcopy(items))
 
 
+def shorter(data: Any, prompts: int) -> Iterator[Any]:  # noqa: ANN401 - JSON values
+    """Yield data like these, which become so many prompts, with few or short ones: of each number.
+
+    Only the longest text and the longest list are cut.
+    """
+    for kind, divided in ((str, prompts), (list, 0)):
+        found = [(place, value) for place, value in places(data) if isinstance(value, kind)]
+        place, whole = max(found, key=lambda each: len(each[1]), default=((), ""))
+        parts = range(1, FEW + 1) if divided > 1 else ()
+        sizes = {*range(1, FEW), *(int(len(whole) * (part - 0.5) / divided) for part in parts)}
+        for size in sorted(size for size in sizes if 0 < size < len(whole)):
+            yield changed(data, place, copy.deepcopy(whole[:size]))
+
+
 #: What may be looked for beside what is there, of likely types.
 _ABSENT: tuple[Any, ...] = ("a", 2, True, False, 0.5, ["a"])
 
@@ -118,6 +141,7 @@ def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, An
                 yield place, (data, changed(data, place, other))
             # Python takes these for equal, and dictionaries for the same key.
             yield "truth", (changed(data, place, 1), changed(data, place, value=True))
+    yield from _cut_elsewhere(data)
     yield from _turned(data)
     if isinstance(data, dict):
         for key in data:
@@ -125,6 +149,16 @@ def near(data: Any, keys: Iterable[str]) -> Iterator[tuple[object, tuple[Any, An
         for key in keys:
             for value in _ABSENT if key not in data else ():
                 yield key, (data, {**data, key: value})
+
+
+def _cut_elsewhere(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN401 - JSON values
+    """Yield data in which a text and the next one are the same when they are joined."""
+    texts = [(place, value) for place, value in places(data) if isinstance(value, str)]
+    for (one, text), (other, following) in pairwise(texts):
+        if one[:-1] == other[:-1] and one:
+            for way, pair in enumerate(lookalikes.of_neighbours(text, following)):
+                made = [changed(changed(data, one, a), other, b) for a, b in pair]
+                yield ("joined", way, str(one[-1])), (made[0], made[1])
 
 
 def _turned(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN401 - JSON values

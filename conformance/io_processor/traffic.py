@@ -23,7 +23,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.io_processor.answers import Answer, Kind, of_error
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine, serving
-from conformance.io_processor.host import Online, Surroundings
+from conformance.io_processor.host import Beside, Online, Surroundings
 from conformance.io_processor.watched import Call, Watched
 from conformance.watching.comparison import letter
 from conformance.watching.interruption import PluginExited, PluginHung, in_plugin, limited
@@ -73,11 +73,12 @@ class Move:
 
 @attrs.frozen
 class Asked:
-    """A request: its data by index into the stock, and its id."""
+    """A request: its data by index into the stock, its id, and what else its client sets."""
 
     data: int
     id: str
     valid: bool = True
+    beside: Beside = ()
 
 
 @attrs.frozen
@@ -226,7 +227,7 @@ class _Play:
                 serving.set(request)
                 asked = self.history.asked[request]
                 data = self._given(request)
-                work = self.online.serve(self.plugin, self.engine, data, asked.id)
+                work = self.online.serve(self.plugin, self.engine, data, asked.id, asked.beside)
                 self.tasks[request] = asyncio.create_task(work)
                 await self._settle(hurried=move.hurried)
                 self._note(Do.ARRIVE, request, hurried=move.hurried)

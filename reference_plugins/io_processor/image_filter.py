@@ -42,6 +42,7 @@ FIRST_TOKEN = 3
 
 #: Every prompt begins with the width and the height of the image.
 HEADER = 2
+PROMPT = HEADER + TILE * TILE
 
 Grey = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
@@ -117,8 +118,14 @@ class ImageFilter(IOProcessor["Grey", dict[str, str]]):
         """Put the tiles together.
 
         The size of the image comes back in the prompts, where ``pre_process`` put it.
+
+        Raises:
+            ValueError: the client asked for prompts of another length, which becomes HTTP 400.
+
         """
         del request_id, kwargs
+        if any(len(output.prompt_token_ids) != PROMPT for output in model_output):
+            raise ValueError("an image can be neither truncated nor padded")
         width, height = (
             token - FIRST_TOKEN + 1 for token in model_output[0].prompt_token_ids[:HEADER]
         )

@@ -79,6 +79,9 @@ ON_SELF = """\
             self.found.append(output.outputs.data[0].item())
         return {"firsts": self.found}
 """
+ONE_PROMPT = "        topic = self.names.setdefault('topic', {'prompt_token_ids': [5, 6, 7]})\n"
+TOGETHER = "        return [topic, *prompt]\n"
+UNPADDED = "        assert model_output[0].prompt_token_ids[-1] != 2  # with which vLLM pads\n"
 COUNTED = "        self.names['count'] = self.names.get('count', 0) + len(model_output)\n"
 LATE = "        if 'bad' in self.names:\n            raise ValueError('late')\n"
 FORMS = 'getattr(request, "data", request)'
@@ -123,6 +126,7 @@ FAULTS = {
     "answers-nobody-offline": Fault("IO-07", (_before(PRE, "        request_id.split()\n"),)),
     "takes-what-is-forbidden": Fault("IO-08", ((REFUSE, "pass"),)),
     "raises-key-error": Fault("IO-09", ((PARSE, 'lines = data["lines"]\n'),)),
+    "expects-no-padding": Fault("IO-09", (_before(POST, UNPADDED),)),
     "refuses-late": Fault("IO-10", ((REFUSE, "self.names['bad'] = 1"), _before(POST, LATE))),
     "pops-data": Fault("IO-11", (('data.get("lines")', 'data.pop("lines", None)'),)),
     "knows-two-forms": Fault("IO-12", ((FORMS, TWO_FORMS),), documented=True),
@@ -148,6 +152,7 @@ FAULTS = {
     "counts-outputs": Fault(
         "IO-26", (_before(POST, COUNTED), (ANSWER, '{"count": self.names["count"], "firsts"'))
     ),
+    "hands-out-one-prompt": Fault("IO-26", (_before(PRE, ONE_PROMPT), (PRE, TOGETHER))),
     "keeps-lines-on-self": Fault("IO-27", _keeping("self.lines", "self.lines")),
     "keeps-lines-on-self-documented": Fault(
         "IO-27", _keeping("self.lines", "self.lines"), documented=True
@@ -231,6 +236,7 @@ CASES = {
     "limit": 0.1,
     "awaited": False,
     "changed": [0, "text"],
+    "beside": {"truncate_prompt_tokens": 1},
     "answered": True,
     "alike": True,
     "wanted": {"lines": 1},

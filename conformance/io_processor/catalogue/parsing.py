@@ -59,14 +59,21 @@ RULES = section(
         title="Whatever a client sends is answered or refused, not the client's own HTTP 500",
         statement=(
             "Missing, surplus and nested keys, other types, empty, huge and odd values end with an "
-            "answer or with a status of 400 to 499, not with one of 500 and more."
+            "answer or with a status of 400 to 499, not with one of 500 and more; so do valid data "
+            "with truncate_prompt_tokens or padding beside them."
         ),
         sources=(
             document("vLLM does not perform any validation of input/output data"),
             _STATUS,
+            vllm(
+                "entrypoints/pooling/pooling/protocol.py:IOProcessorRequest.build_tok_params",
+                "vLLM cuts the plugin's prompts, or makes them longer, where the client asks for "
+                "it: their outputs are then fewer tokens, or more",
+            ),
         ),
         hint="Check type and presence before use: data['text'] raises KeyError, data.get raises "
-        "AttributeError where data is a list; both are HTTP 500.",
+        "AttributeError where data is a list; both are HTTP 500. In post_process, raise "
+        "ValueError for outputs of prompts that came back cut or padded.",
     ),
     Rule(
         id="IO-38",

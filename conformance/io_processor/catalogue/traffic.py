@@ -39,9 +39,17 @@ RULES = section(
         id="IO-26",
         title="A request does not depend on those before it",
         statement="Requests that are served one after the other each get what they get alone.",
-        sources=(changes(_INSTANCE),),
-        hint="Look for attributes that pre_process changes and nobody resets, and for caches whose "
-        "key leaves something out, such as the cache salt.",
+        sources=(
+            changes(_INSTANCE),
+            vllm(
+                "renderers/params.py:TokenizeParams.apply_post_tokenization",
+                "cuts and pads the tokens in the plugin's own prompt, as a request asks for it; "
+                "the request's cache_salt is written there, too",
+            ),
+        ),
+        hint="Look for attributes that pre_process changes and nobody resets, for caches whose "
+        "key leaves something out, such as the cache salt, and for prompts that are kept: vLLM "
+        "writes to those that it is given.",
     ),
     Rule(
         id="IO-27",
