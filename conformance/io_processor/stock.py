@@ -158,7 +158,9 @@ def _cut_elsewhere(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # no
         if one[:-1] == other[:-1] and one:
             for way, pair in enumerate(lookalikes.of_neighbours(text, following)):
                 made = [changed(changed(data, one, a), other, b) for a, b in pair]
-                yield ("joined", way, str(one[-1])), (made[0], made[1])
+                # Items of a list stand for one another, as keys do not.
+                key = one[-1] if isinstance(one[-1], str) else ""
+                yield ("joined", way, key), (made[0], made[1])
 
 
 def _turned(data: Any) -> Iterator[tuple[object, tuple[Any, Any]]]:  # noqa: ANN401 - JSON values
