@@ -68,7 +68,9 @@ RULES = (
         title="Both say that reasoning ends at the same token",
         statement=(
             "is_reasoning_end_streaming is first true for the delta with the token from which on "
-            "is_reasoning_end is true, and neither raises."
+            "is_reasoning_end is true, whether or not it was asked of these tokens before, or of "
+            "drafts that were rejected. Neither raises, and is_reasoning_end returns a bool, which "
+            "is sent to the engine."
         ),
         section="The end of reasoning",
         sources=(
@@ -76,8 +78,19 @@ RULES = (
                 "is_reasoning_end_streaming",
                 "True if the reasoning content ends in the `delta_ids` on a decode step",
             ),
+            Source(
+                "vllm/v1/structured_output/__init__.py:StructuredOutputManager."
+                "_get_constraint_bounds",
+                "validate_tokens, grammar_bitmask and accept_tokens ask of the same drafts, of "
+                "which any may be rejected",
+            ),
+            Source(
+                "vllm/v1/engine/__init__.py:EngineCoreRequest",
+                "reasoning_ended: bool | None, what is_reasoning_end says of the prompt",
+            ),
         ),
-        hint="The twin sees the last tokens alone: a marker of several may have begun before.",
+        hint="The twin sees the last tokens alone: a marker of several may have begun before, in "
+        "input_ids. Keep nothing of one question for the next.",
     ),
     Rule(
         id="RP-07",
