@@ -52,14 +52,16 @@ RULES = (
         title="A whole answer is parted into reasoning and content",
         statement=(
             "extract_reasoning returns the reasoning and the content of the answer, without the "
-            "markers between them."
+            "markers between them, also for requests of /v1/responses."
         ),
         evidence=SERVED,
         section="Answers",
         sources=(
             _says("extract_reasoning", "A tuple containing the reasoning content and the content"),
+            _base("adjust_request", "request: ChatCompletionRequest | ResponsesRequest"),
         ),
-        hint="Partition at the first end marker; what follows is content, whatever it holds.",
+        hint="Partition at the first end marker; what follows is content, whatever it holds. "
+        "Where markers are special tokens, set skip_special_tokens = False of both requests.",
     ),
     *common.streaming(REASONING, "reasoning and content"),
     common.stops(REASONING, "reasoning and content"),
