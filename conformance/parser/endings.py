@@ -15,6 +15,7 @@ from conformance.checking import Undecided, checks
 from conformance.findings import Finding, inapplicable
 from conformance.parser.answers import agrees, differing
 from conformance.parser.bench import Bench, guarded
+from conformance.parser.formats import THINKING
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
@@ -32,6 +33,9 @@ DRAFTS = 16
 
 #: What the engine asks, and its twin in each step.
 ENDS = ("is_reasoning_end", "is_reasoning_end_streaming")
+
+#: What a class calls the markers that budgets of reasoning are counted by.
+NAMED = ("reasoning_start_str", "reasoning_end_str")
 
 #: What stands behind the content of an answer, as if one more began.
 SECOND = Message("I think again.", "I say more.")
@@ -219,6 +223,31 @@ def _unlabelled(trial: Trial, samples: Iterable[Sample]) -> Iterator[Sample]:
         if thought and found and ends and before[max(ends) :].strip():
             text = sample.text[: max(ends)] + sample.text[len(before) :]
             yield attrs.evolve(sample, text=text, says=None)
+
+
+@checks("RP-22", after=("RP-03",))
+def delimited(trial: Trial) -> Finding:
+    """Look for the thought of an answer between the markers that the class names."""
+    found = [guarded(name, partial(getattr, trial.bench.engine(), name)) for name in NAMED]
+    if not all(isinstance(each, str) and each.strip() for each in found):
+        return inapplicable("the parser names no start and no end of reasoning")
+    start, end = found
+    told = " and ".join(f"{name} is {each!r}" for name, each in zip(NAMED, found, strict=True))
+
+    def judge(sample: Sample) -> Judged:
+        text = f"{THINKING.reasoning}{end}{THINKING.content}"
+        bench, _ = trial.for_sample(sample)
+        # Where the start stands in the prompt, none is expected in the answer.
+        begun = [text] if start.strip() in bench.prompt else []
+        answers = [bench.answer(each) for each in (f"{start}{text}", *begun)]
+        made = [bench.whole(each) for each in answers]
+        if any(each.reasoning.strip() == THINKING.reasoning for each in made):
+            return Judged()
+        scene = partial(bench.scene, "whole", answers[-1], says=THINKING.document)
+        wrong = f"{told}: of {quoted(answers[-1].text)} the parser made {made[-1]}"
+        return Judged(wrong=wrong, scene=scene)
+
+    return trial.sought(trial.first()[:1], None, judge)
 
 
 @checks("RP-18", after=("RP-04", "RP-10"))

@@ -218,6 +218,25 @@ RULES = (
         "Only a SHOULD: a model may always think.",
         resembles=("tenstorrent/vllm#480",),
     ),
+    Rule(
+        id="RP-22",
+        title="The markers that the class names part its answers",
+        statement=(
+            "Where reasoning_start_str and reasoning_end_str say the markers, what stands between "
+            "these two in an answer is its reasoning."
+        ),
+        section="The end of reasoning",
+        sources=(
+            _base("reasoning_end_str", "the strings that delimit the reasoning block"),
+            Source(
+                "vllm/config/reasoning.py:ReasoningConfig.initialize_token_ids",
+                "budgets of reasoning are counted from one to the other, by their tokens",
+            ),
+        ),
+        hint="Let both be properties that return what the parser looks for: in a subclass with "
+        "other markers, too. Only a SHOULD: vLLM goes by them for thinking_token_budget alone, and "
+        "its options can name others.",
+    ),
     *common.others(REASONING),
     common.together(REASONING),
     common.cost(REASONING),
