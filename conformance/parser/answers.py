@@ -16,6 +16,7 @@ from conformance.parser.adjusting import lost
 from conformance.parser.bench import WHOLE, Bench, NotMade
 from conformance.parser.formats import LEAD, PROBE
 from conformance.parser.messages import Message, apart, quoted, shortened
+from conformance.parser.roles import REASONING
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
 from conformance.parser.tools import UNTYPED
@@ -24,6 +25,9 @@ from conformance.verdict import Verdict
 
 #: Answers that are cut everywhere, their tokens, and how many of these come in one delta.
 SHORT, LONGEST, JOINED = 4, 100, 2
+
+#: Answers that are asked for through ``/v1/responses`` as well.
+FEW = 2
 
 #: Letters that are held back: all but one of those of a stop string.  One is as long as those of
 #: most clients, and one longer than any marker.
@@ -55,7 +59,11 @@ def whole(trial: Trial) -> Finding:
     """Compare what is made of whole answers with what they say."""
     drawing = trial.drawing
     drawn = None if drawing is None else attrs.evolve(drawing, typed=False).samples()
-    return trial.search(partial(_means, trial), drawn)
+    found = trial.search(partial(_means, trial), drawn)
+    if trial.role != REASONING or found.verdict is Verdict.FAIL:
+        return found
+    asked = trial.sought(trial.first()[:FEW], None, partial(_responds, trial))
+    return asked if asked.verdict is Verdict.FAIL else found
 
 
 @checks("TP-13", after=("TP-03",))
@@ -71,10 +79,19 @@ def types(trial: Trial) -> Finding:
     return trial.search(judge, known=[*trial.first(), *every])
 
 
+def _responds(trial: Trial, sample: Sample) -> Judged:
+    """Compare what is made of an answer that ``/v1/responses`` gives, whose requests are others."""
+    bench, answer = trial.for_sample(sample)
+    sample = attrs.evolve(sample, says=sample.says or bench.whole(answer))
+    bench = attrs.evolve(bench, responses=True)
+    return _means(trial, sample, bench, bench.answer(sample.text))
+
+
 def _means(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     found = bench.whole(answer)
     made, meant = (str(found), "") if sample.says is None else apart(found, sample.says)
-    told = f"of {quoted(sample.text)} the parser made {made}"
+    through = ", asked for through /v1/responses," if bench.responses else ""
+    told = f"of {quoted(sample.text)}{through} the parser made {made}"
     if sample.says is None or found.same(sample.says):
         shown = trial.right(found, lambda: bench.by_token(answer).said)
         shown = attrs.evolve(shown, wrong=told if found.raised else None)

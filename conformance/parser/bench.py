@@ -125,13 +125,14 @@ class Bench:
         if self.calls and wish.tools:
             wanted = {"tools": json.loads(self._tools_text), "tool_choice": wish.choice}
             wanted["parallel_tool_calls"] = wish.parallel
+        if self.chat:
+            wanted["chat_template_kwargs"] = dict(self.chat)
         if self.responses:
             from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
-            wanted["tools"] = [{"type": "function", **tool["function"]} for tool in self.tools]
+            if self.calls:
+                wanted["tools"] = [{"type": "function", **tool["function"]} for tool in self.tools]
             return ResponsesRequest(model="m", input="x", stream=stream, **wanted)
-        if self.chat:
-            wanted["chat_template_kwargs"] = dict(self.chat)
         wanted["messages"] = [{"role": "user", "content": "x"}, *wish.earlier]
         return ChatCompletionRequest(model="m", stream=stream, **wanted)
 
@@ -287,6 +288,7 @@ class Bench:
             "tools": (tools or list(self.tools[:1])) if self.role == TOOL else [],
             "prompt": self.prompt,
             "chat": dict(self.chat),
+            **({"responses": True} if self.responses else {}),
         }
 
 

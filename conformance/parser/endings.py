@@ -15,6 +15,7 @@ from conformance.checking import Undecided, checks
 from conformance.findings import Finding, inapplicable
 from conformance.parser.answers import agrees, differing
 from conformance.parser.bench import Bench, guarded
+from conformance.parser.formats import THINKING
 from conformance.parser.messages import Message, quoted
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
@@ -27,8 +28,14 @@ STEP = 4
 #: Tokens by which a text may have fewer within an answer than alone: those at its ends are joined.
 JOINED = 2
 
+#: Tokens that drafts have at most, which hold the end of reasoning and are rejected.
+DRAFTS = 16
+
 #: What the engine asks, and its twin in each step.
 ENDS = ("is_reasoning_end", "is_reasoning_end_streaming")
+
+#: What a class calls the markers that budgets of reasoning are counted by.
+NAMED = ("reasoning_start_str", "reasoning_end_str")
 
 #: What stands behind the content of an answer, as if one more began.
 SECOND = Message("I think again.", "I say more.")
@@ -47,11 +54,13 @@ def twin(trial: Trial) -> Finding:
             return Judged(wrong=f"{quoted(sample.text)}: {end}")
         if end == 0:
             return Judged(acted=False)  # vLLM asks the prompt first, and then never the twin
-        for step in (1, STEP):
-            told = _end(bench, answer, step)
+        drafts = answer.ids[max(0, end - DRAFTS) : end] if end else ()
+        for step, rejected in ((1, ()), (STEP, ()), (1, drafts)):
+            told = _end(bench, answer, step, rejected)
             expected = None if end is None else -(-end // step) * step
             if told != expected and not isinstance(told, str):
-                first = f"in steps of {step}, {ENDS[1]} is first true {_place(told)}"
+                how = ", asked of them again and of drafts that are rejected" if rejected else ""
+                first = f"in steps of {step}{how}, {ENDS[1]} is first true {_place(told)}"
                 told = f"{first} and {ENDS[0]} {_place(end)}"
             if isinstance(told, str):
                 return Judged(wrong=f"{quoted(sample.text)}: {told}")
@@ -216,6 +225,31 @@ def _unlabelled(trial: Trial, samples: Iterable[Sample]) -> Iterator[Sample]:
             yield attrs.evolve(sample, text=text, says=None)
 
 
+@checks("RP-22", after=("RP-03",))
+def delimited(trial: Trial) -> Finding:
+    """Look for the thought of an answer between the markers that the class names."""
+    found = [guarded(name, partial(getattr, trial.bench.engine(), name)) for name in NAMED]
+    if not all(isinstance(each, str) and each.strip() for each in found):
+        return inapplicable("the parser names no start and no end of reasoning")
+    start, end = found
+    told = " and ".join(f"{name} is {each!r}" for name, each in zip(NAMED, found, strict=True))
+
+    def judge(sample: Sample) -> Judged:
+        text = f"{THINKING.reasoning}{end}{THINKING.content}"
+        bench, _ = trial.for_sample(sample)
+        # Where the start stands in the prompt, none is expected in the answer.
+        begun = [text] if start.strip() in bench.prompt else []
+        answers = [bench.answer(each) for each in (f"{start}{text}", *begun)]
+        made = [bench.whole(each) for each in answers]
+        if any(each.reasoning.strip() == THINKING.reasoning for each in made):
+            return Judged()
+        scene = partial(bench.scene, "whole", answers[-1], says=THINKING.document)
+        wrong = f"{told}: of {quoted(answers[-1].text)} the parser made {made[-1]}"
+        return Judged(wrong=wrong, scene=scene)
+
+    return trial.sought(trial.first()[:1], None, judge)
+
+
 @checks("RP-18", after=("RP-04", "RP-10"))
 def broken_off(trial: Trial) -> Finding:
     """Compare answers that end within their reasoning, streamed with whole."""
@@ -282,20 +316,30 @@ def _place(token: object) -> str:
     return "never" if token is None else f"at token {token}"
 
 
-def _end(bench: Bench, answer: Answer, step: int | None = None) -> int | str | None:
-    """Return after how many tokens reasoning has ended, None for never, or what was raised.
+def _end(
+    bench: Bench, answer: Answer, step: int | None = None, rejected: Sequence[int] = ()
+) -> int | str | None:
+    """Return after how many tokens reasoning has ended, None for never, or what is wrong instead.
 
-    It is 0 where it has ended in the prompt.  With *step*, the twin is asked in steps of so many.
+    It is 0 where it has ended in the prompt.  With *step*, the twin is asked in steps of so many,
+    and before each with drafts that are *rejected*, and with those that are not, as the engine
+    does in ``validate_tokens`` and ``grammar_bitmask`` before ``accept_tokens``.
     """
     parser, prompt = bench.engine(), bench.prompt_ids()
     what, first = (ENDS[0], 0) if step is None else (ENDS[1], step)
     for end in range(first, len(answer) + (step or 1), step or 1):
-        ids = [*prompt, *answer.ids[:end]]
-        delta = () if step is None else (list(answer.ids[end - step : end]),)
-        found = guarded(what, partial(getattr(parser, what), ids, *delta))
+        start, ask = end - (step or 0), getattr(parser, what)
+        before, delta = [*prompt, *answer.ids[:start]], list(answer.ids[start:end])
+        for draft in (rejected, delta) if rejected else ():
+            guarded(what, partial(ask, [*before, *draft], list(draft)))
+        found = guarded(what, partial(ask, [*before, *delta], *([] if step is None else [delta])))
         if isinstance(found, Exception):
             raised = f"{what} of the engine's own instance raised {placed(found)}"
             return f"{raised}; the engine gives it tokens alone, and streams no text with it"
+        if step is None and not isinstance(found, bool | None):
+            kind = f"{type(found).__module__}.{type(found).__name__}"
+            told = f"{what} returned {found!r} {_place(end)}, of the type {kind}"
+            return f"{told}; vLLM sends it to the engine, which takes bool | None (reasoning_ended)"
         if found:
             return end
     return None

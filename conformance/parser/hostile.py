@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from conformance.parser.bench import HANGS, Bench
@@ -32,6 +32,10 @@ SIZES, INNER_SIZES, SQUARE = (1_000, 4_000, 8_000), (400, 1_200, 8_000), 1.25
 
 #: Markers of a part of an answer that is repeated within it, and how many such parts are tried.
 MARKERS, INNER = 4, 40
+
+#: White space that tokenizers have a token of, as models say it until max_tokens stops them; how
+#: many tokens of it, in turn, and before how many markers, of those that come first.
+BLANKS, BLANK_SIZES, BEFORE = ("\n\n\n\n", "    "), (1_000, 4_000, 32_000), 5
 
 #: Seconds of processor time that are too few to tell how a call's time grows.
 TOO_FEW = 0.01
@@ -78,6 +82,30 @@ def survives_endless(bench: Bench, text: str) -> int:
         count += _repeated(bench, "", text.replace(marker, ""), "", SIZES)
     for begins, part, ends in islice(inner(text), INNER):
         count += _repeated(bench, begins, part, ends, INNER_SIZES)
+    return count + _blank(bench.knowing(*BLANKS), text)
+
+
+def _blank(bench: Bench, text: str) -> int:
+    """Give a parser white space within an answer, which ends there or goes on; return how often.
+
+    It is as long as answers come where a shorter one does not show that this takes no time.
+    """
+    places = [found.start() for found in islice(_STRUCTURE.finditer(text), BEFORE)]
+    count = 0
+    for place, part, goes_on in product((*places, len(text)), BLANKS, (True, False)):
+        before = 0.0
+        for size in BLANK_SIZES:
+            answer = bench.answer(text[:place] + part * size + text[place:] * goes_on)
+            whole, streamed = partial(bench.whole, answer), partial(bench.stream, answer, ())
+            blank = f"{len(answer)} tokens of {quoted(part)} again and again"
+            told = f"the parser, given {blank} behind {quoted(text[:place])},"
+            took = max(brief(told, whole), brief(told, streamed))
+            count += 2
+            if STALL / 10 < took < 2 * before:
+                return count  # a limit of its own ends what takes long, as in vLLM's pythonic
+            if took * (BLANK_SIZES[-1] / size) ** 2 < STALL:
+                break
+            before = took
     return count
 
 

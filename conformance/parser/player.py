@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
@@ -27,6 +28,7 @@ def served(
     chat: dict[str, Any],
     stream: bool,
     earlier: Any = (),
+    responses: bool = False,
 ) -> tuple[Any, Any, Any, list[int]]:
     """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
     tokenizer: Any = ByT5Tokenizer()
@@ -37,7 +39,10 @@ def served(
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
     said = [{"role": "user", "content": "x"}, *earlier]
     asked: Any = {"messages": said, "tools": tools or None}
-    request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
+    of: Any = ChatCompletionRequest
+    if responses:
+        of, asked = ResponsesRequest, {"input": "x"}
+    request = of(**asked, stream=stream, chat_template_kwargs=chat or None)
     chat = dict(chat)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
     own = dict(chat)  # vLLM has an instance of its own adjust the request

@@ -31,6 +31,24 @@ class Sample:
     lead: str = ""  #: what stands before its calls, of which a parser need say nothing
 
 
+def holding(sample: Sample, text: str) -> Sample | None:
+    """Return a sample whose reasoning, or a string of whose calls, begins with a text.
+
+    None where it does not say what that is, or has it twice.
+    """
+    says = sample.says or Message()
+    values = (call.value for call in says.calls if isinstance(call.value, dict))
+    strings = [each for value in values for each in value.values() if isinstance(each, str)]
+    part = says.reasoning.strip() or next(filter(str.strip, strings), "")
+    if not part or sample.text.count(part) != 1:
+        return None
+    longer = f"{text} {part}"
+    old, new = (json.dumps(each)[1:-1] for each in (part, longer))
+    calls = tuple(Call(each.name, each.arguments.replace(old, new)) for each in says.calls)
+    said = attrs.evolve(says, reasoning=says.reasoning.replace(part, longer), calls=calls)
+    return attrs.evolve(sample, text=sample.text.replace(part, longer), says=said)
+
+
 def read(section: Mapping[str, Any], origin: str | None) -> tuple[Sample, ...]:
     """Return the samples of a profile.
 
@@ -79,9 +97,12 @@ PADDED = "  x\n"
 #: The same without a new line, which formats with tags may have around each string.
 INDENTED = "  x "
 
+#: Letters that are more of them in lower case, in upper case or folded.
+CASED = "İßﬁ"
+
 #: Characters of several tokens each, where tokens are pieces of words, beside one another; one
 #: that two make up, which some write as another one, and one that ends a line to ``splitlines``.
-IN_BYTES = "x😀😀e\u0301\u2028y"
+IN_BYTES = f"x😀😀e\u0301\u2028{CASED}y"
 
 #: Text with code in it, as models write it.
 FENCED = "It is this:\n```python\nprint(1)\n```\nNothing else."

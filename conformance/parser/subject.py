@@ -16,7 +16,7 @@ from conformance.parser.bench import Bench, NotMade
 from conformance.parser.formats import Format
 from conformance.parser.messages import Message
 from conformance.parser.roles import REASONING, ROLES, TOOL
-from conformance.parser.samples import Drawing, Sample
+from conformance.parser.samples import CASED, Drawing, Sample, holding
 from conformance.parser.tokens import Answer
 from conformance.parser.wanted import Wanted
 from conformance.plugin import vocabulary
@@ -112,12 +112,25 @@ class Tried(Simulation):
         if drawing is None and not self.given:
             self._unknown()
         also = [self.also] if self.also is not None else []
-        found = [*self.given, *([*drawing.saying(*also), *drawing.first()] if drawing else ())]
+        found = [
+            *self.given,
+            *([*drawing.saying(*also), *drawing.first()] if drawing else self._cased),
+        ]
         if self.fit is not None and self.fit.format.name == markers.OWN:
             # Reasoning may begin with a text of the source; what such an answer says is open.
             write, texts = self.fit.format.write, markers.texts(self.cls)
             found += [Sample(write(Message(f"{text}I think.", "I say it."))) for text in texts]
         return found
+
+    @cached_property
+    def _cased(self) -> list[Sample]:
+        """A sample of the profile with letters of another case, where it may have more of them."""
+        for sample in self.given:
+            plain, cased = (holding(sample, text) for text in ("Well", CASED))
+            if plain is not None and cased is not None and plain.says is not None:
+                bench, answer = self.for_sample(plain)
+                return [cased] if bench.whole(answer).same(plain.says) else []
+        return []
 
     def answers(self) -> SearchStrategy[Sample]:
         """Draw answers: known ones, and others where a format is known."""

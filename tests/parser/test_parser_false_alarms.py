@@ -46,8 +46,8 @@ def _alarms(specimen: Specimen, results: dict[str, RuleResult]) -> dict[str, str
     good = {rule: {Verdict.PASS} for rule in results}
     if "partner" not in specimen.profile:
         good |= {rule: {Verdict.NOT_APPLICABLE} for rule in ("TP-14", "RP-12")}
-    # What a model says without a marker may be its reasoning.
-    good |= {"RP-20": {Verdict.PASS, Verdict.NOT_APPLICABLE}}
+    # What a model says without a marker may be its reasoning; few name their markers.
+    good |= {rule: {Verdict.PASS, Verdict.NOT_APPLICABLE} for rule in ("RP-20", "RP-22")}
     if specimen in UNUSUAL:  # not all of them count, or have markers that a prompt may hold
         good |= {rule: {Verdict.PASS, Verdict.NOT_APPLICABLE} for rule in ("RP-15", "RP-16")}
     return {rule: one.message for rule, one in results.items() if one.verdict not in good[rule]}

@@ -27,6 +27,7 @@ def test_a_reference_is_conformant_on_an_old_host(file: str, tmp_path: Path) -> 
     assert status == ExitStatus.CONFORMANT, failures(certificate)
     assert certificate["environment"]["vllm"].startswith("0.28")
     shown = {rule["id"]: rule["verdict"] for rule in certificate["rules"]}
-    # What a model says without a marker is its reasoning, to the one that reads it.
+    # What a model says without a marker is its reasoning, to the one that reads it; its own
+    # markers it leaves to the options of vLLM.
     others = {rule for rule, verdict in shown.items() if verdict != "pass"}
-    assert others == ({"RP-20"} if file == "thinking.py" else set())
+    assert others == ({"RP-20", "RP-22"} if file == "thinking.py" else set())

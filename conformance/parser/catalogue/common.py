@@ -34,8 +34,8 @@ def survives(role: str) -> Rule:
         title="Every call returns",
         statement=(
             "No call hangs, exits, or ends the process, whatever the model says, and none stops "
-            "everybody for seconds, where the answer is as long as they come (32,000 tokens), or "
-            "repeats a part without its end (8,000 tokens)."
+            "everybody for seconds, where the answer is as long as they come (32,000 tokens), also "
+            "in white space, or repeats a part without its end (8,000 tokens)."
         ),
         evidence=SERVED,
         section="Loading",

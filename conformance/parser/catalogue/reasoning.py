@@ -52,14 +52,16 @@ RULES = (
         title="A whole answer is parted into reasoning and content",
         statement=(
             "extract_reasoning returns the reasoning and the content of the answer, without the "
-            "markers between them."
+            "markers between them, also for requests of /v1/responses."
         ),
         evidence=SERVED,
         section="Answers",
         sources=(
             _says("extract_reasoning", "A tuple containing the reasoning content and the content"),
+            _base("adjust_request", "request: ChatCompletionRequest | ResponsesRequest"),
         ),
-        hint="Partition at the first end marker; what follows is content, whatever it holds.",
+        hint="Partition at the first end marker; what follows is content, whatever it holds. "
+        "Where markers are special tokens, set skip_special_tokens = False of both requests.",
     ),
     *common.streaming(REASONING, "reasoning and content"),
     common.stops(REASONING, "reasoning and content"),
@@ -68,7 +70,9 @@ RULES = (
         title="Both say that reasoning ends at the same token",
         statement=(
             "is_reasoning_end_streaming is first true for the delta with the token from which on "
-            "is_reasoning_end is true, and neither raises."
+            "is_reasoning_end is true, whether or not it was asked of these tokens before, or of "
+            "drafts that were rejected. Neither raises, and is_reasoning_end returns a bool, which "
+            "is sent to the engine."
         ),
         section="The end of reasoning",
         sources=(
@@ -76,8 +80,19 @@ RULES = (
                 "is_reasoning_end_streaming",
                 "True if the reasoning content ends in the `delta_ids` on a decode step",
             ),
+            Source(
+                "vllm/v1/structured_output/__init__.py:StructuredOutputManager."
+                "_get_constraint_bounds",
+                "validate_tokens, grammar_bitmask and accept_tokens ask of the same drafts, of "
+                "which any may be rejected",
+            ),
+            Source(
+                "vllm/v1/engine/__init__.py:EngineCoreRequest",
+                "reasoning_ended: bool | None, what is_reasoning_end says of the prompt",
+            ),
         ),
-        hint="The twin sees the last tokens alone: a marker of several may have begun before.",
+        hint="The twin sees the last tokens alone: a marker of several may have begun before, in "
+        "input_ids. Keep nothing of one question for the next.",
     ),
     Rule(
         id="RP-07",
@@ -202,6 +217,25 @@ RULES = (
         hint="Let is_reasoning_end_streaming be true where the answer begins without reasoning. "
         "Only a SHOULD: a model may always think.",
         resembles=("tenstorrent/vllm#480",),
+    ),
+    Rule(
+        id="RP-22",
+        title="The markers that the class names part its answers",
+        statement=(
+            "Where reasoning_start_str and reasoning_end_str say the markers, what stands between "
+            "these two in an answer is its reasoning."
+        ),
+        section="The end of reasoning",
+        sources=(
+            _base("reasoning_end_str", "the strings that delimit the reasoning block"),
+            Source(
+                "vllm/config/reasoning.py:ReasoningConfig.initialize_token_ids",
+                "budgets of reasoning are counted from one to the other, by their tokens",
+            ),
+        ),
+        hint="Let both be properties that return what the parser looks for: in a subclass with "
+        "other markers, too. Only a SHOULD: vLLM goes by them for thinking_token_budget alone, and "
+        "its options can name others.",
     ),
     *common.others(REASONING),
     common.together(REASONING),
