@@ -57,7 +57,8 @@ def shorter(modality: str, samples: Sequence[Sample]) -> tuple[Sample, ...]:
 def _shorter(sample: Sample) -> Iterator[Sample]:
     made = sample.make()
     for place, value in islice(places.places(made), PLACES):
-        if isinstance(value, list | tuple | str | bytes | np.ndarray) and getattr(value, "ndim", 1):
+        rows = isinstance(value, np.ndarray) and value.ndim
+        if rows or isinstance(value, list | tuple | str | bytes):
             where = places.subscripts(place)
             for length in dict.fromkeys((*range(1, SHORT), len(value) - 1)):
                 if 0 < length < len(value):

@@ -117,7 +117,7 @@ def unlike_the_first(bench: Bench, untouched: Untouched) -> str | None:
     return None
 
 
-#: References to an object that two variables of its maker hold no more than: its own, the call's.
+#: References to an object that only a variable holds: its own, and that of the call which counts.
 _OWN_REFERENCES = 2
 
 
@@ -172,8 +172,8 @@ def _made_again(bench: Bench, item: Item, other: Prompt) -> Processed | None:
 
 def _only(items: Any) -> Any:  # noqa: ANN401 - items of vLLM, and an array or a picture
     """Return the only one of parsed items, where another can be put in its place."""
-    data = getattr(items, "data", None)
-    usable = isinstance(data, list) and type(data[0]) in (np.ndarray, Image)
+    data: Any = getattr(items, "data", None)
+    usable = isinstance(data, list) and len(data) == 1 and type(data[0]) in (np.ndarray, Image)
     return data[0] if usable else None
 
 
