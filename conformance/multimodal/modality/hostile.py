@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import islice
 from typing import Any
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
@@ -19,6 +21,8 @@ from conformance.inputs import oddities, places
 from conformance.multimodal.modality import media
 from conformance.multimodal.modality.stock import KNOWN, Sample, file, given
 from conformance.watching.comparison import shortened
+
+_Make = Callable[[Any], Any]
 
 
 class _Stranger:
@@ -128,6 +132,60 @@ def changed_in_one_place(samples: Sequence[Sample]) -> Iterator[Sample]:
                     name = f"{sample} with {shortened(other)} at data{where}"
                     yield Sample(name, partial(places.changed, data, place, other))
         return
+
+
+#: What opens and never closes, so often that a reader that calls itself comes to its end.
+_DEEP = (("[", 2_000), ("[", 100_000), ('{"a":', 2_000), ('{"a":', 20_000))
+
+#: Texts of the items that others are made of, places of an item in which one is looked for, and
+#: characters of a long one, over which nothing that is linear takes long.
+TEXTS, PLACES, LONG = 4, 12, 16_000
+
+
+def deep(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """Yield items that hold texts, or bytes, with brackets instead that open and never close."""
+    for sample, make, where, text in _texts(samples):
+        for opening, count in _DEEP:
+            name = f"{sample} with {count:,} times {opening!r} at data{where}"
+            yield _with(sample, name, make, text, opening * count)
+
+
+def runs(samples: Sequence[Sample]) -> Iterator[Sample]:
+    """Yield items that hold texts with such instead over which patterns backtrack."""
+    for number, (sample, make, where, text) in enumerate(_texts(samples)):
+        plain = text.decode(errors="replace") if isinstance(text, bytes) else text
+        if "\ufffd" in plain:
+            continue  # bytes of another kind
+        for other in dict.fromkeys((*_repeated(plain), *oddities.runs(plain))):
+            name = f"{sample} with {shortened(other, 60)} at data{where}"
+            yield _with(sample, name, make, text, other)
+        for form in oddities.texts(plain) if not number else ():
+            name = f"{sample} with {LONG:,} characters {form.name} at data{where}"
+            yield _with(sample, name, make, text, form.make(LONG))
+
+
+def _repeated(text: str) -> Iterator[str]:
+    """Yield the beginnings of a text with their last letter over and over, and a wrong end."""
+    for letter in dict.fromkeys(text[: oddities.RUN]):
+        for end in ("!", "\x00"):
+            yield text[: text.index(letter)] + letter * oddities.RUN + end
+
+
+def _texts(samples: Sequence[Sample]) -> Iterator[tuple[Sample, _Make, str, str | bytes]]:
+    """Yield items that hold texts: what makes one with another text, the place, and the text."""
+    found = (
+        (sample, partial(places.changed, data, place), places.subscripts(place), value)
+        for sample in samples
+        for data in [sample.make()]
+        for place, value in islice(places.places(data), PLACES)
+        if isinstance(value, str | bytes)
+    )
+    return islice(found, TEXTS)
+
+
+def _with(sample: Sample, name: str, make: _Make, text: str | bytes, other: str) -> Sample:
+    value = other.encode(errors="replace") if isinstance(text, bytes) else other
+    return attrs.evolve(sample, name=name, make=partial(make, value))
 
 
 def _as_json(data: object) -> bool:

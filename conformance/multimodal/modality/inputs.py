@@ -165,7 +165,8 @@ def client_errors(trial: Trial) -> Finding:
             return failed(f"{sample}: {what}", count)
     config = bench.config(bench.models[0])
     beside = near(bench.modality, bench.good), unbounded(bench.modality, bench.good)
-    for sample in (*hostile.changed_in_one_place(bench.good), *beside[0], *beside[1]):
+    odd = *hostile.changed_in_one_place(bench.good), *hostile.deep(bench.good)
+    for sample in (*odd, *beside[0], *beside[1]):
         # Whatever their size, nothing is made of them by then.
         served = run_through(plugin, sample.data(), config, end="estimate_tokens")
         count += 1

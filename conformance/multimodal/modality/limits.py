@@ -216,7 +216,8 @@ def bombs(trial: Trial) -> Finding:
     bench = trial.bench
     of_its_own = packed.bombs(trial.known())
     samples = (*bench.promises.invalid, *hostile.bombs(bench.modality), *of_its_own)
-    if not samples:
+    texts = tuple(hostile.runs(trial.known()))
+    if not (samples or texts):
         return inapplicable("nothing is known that is small to send and large to read")
     plugin = bench.make()
     config = bench.config(bench.models[0])
@@ -226,7 +227,12 @@ def bombs(trial: Trial) -> Finding:
             what := _takes(plugin, sample.data(bench.form), config)
         ):
             return failed(f"{sample}{what}")
-    return passed(len(samples))
+    for sample in texts:  # of little memory, and too many to measure each
+        try:
+            run_through(plugin, sample.data(bench.form), config)
+        except PluginHung as error:
+            return failed(f"{sample}: {error}")
+    return passed(len(samples) + len(texts))
 
 
 def _takes(plugin: object, data: object, config: object) -> str | None:

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice, pairwise, permutations
 from typing import Any
 
+import attrs
 import numpy as np
 
 from conformance.inputs import lookalikes, places
@@ -24,6 +25,9 @@ from conformance.watching.comparison import shortened
 
 #: Valid items that others are made of, places in each, and items that are made of it.
 ITEMS, PLACES, MOST = 4, 12, 200
+
+#: Lengths of what is shortened are less than this: of several frames, whatever one is made of.
+SHORT = 26
 
 #: A change of a number that rounding to a few digits loses, and that arrays show.
 SLIGHT = 4e-4
@@ -38,6 +42,29 @@ def near(modality: str, samples: Sequence[Sample]) -> tuple[Sample, ...]:
         return ()
     beside = (each for sample in samples[:ITEMS] for each in islice(_beside(sample), MOST))
     return (*islice(_crossed(samples), MOST), *beside)
+
+
+def shorter(modality: str, samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Return the beginnings of lists, arrays and texts in items of an own modality.
+
+    The profile's may all be of even lengths, or of whole frames; these are of one and the next.
+    """
+    if modality in KNOWN:
+        return ()
+    return tuple(each for sample in samples[:ITEMS] for each in islice(_shorter(sample), 2 * SHORT))
+
+
+def _shorter(sample: Sample) -> Iterator[Sample]:
+    made = sample.make()
+    for place, value in islice(places.places(made), PLACES):
+        rows = isinstance(value, np.ndarray) and value.ndim
+        if rows or isinstance(value, list | tuple | str | bytes):
+            where = places.subscripts(place)
+            for length in dict.fromkeys((*range(1, SHORT), len(value) - 1)):
+                if 0 < length < len(value):
+                    name = f"{sample}, the first {length} of {len(value)} of data{where}"
+                    make = partial(places.changed, made, place, value[:length])
+                    yield attrs.evolve(sample, name=name, make=make, same_as="")
 
 
 def _crossed(samples: Sequence[Sample]) -> Iterator[Sample]:

@@ -17,7 +17,7 @@ from conformance.multimodal.modality import shape
 from conformance.multimodal.modality.bench import LENGTH, Bench
 from conformance.multimodal.modality.calls import ask, refused, runtime, whole
 from conformance.multimodal.modality.models import Model
-from conformance.multimodal.modality.neighbours import near
+from conformance.multimodal.modality.neighbours import near, shorter
 from conformance.multimodal.modality.stock import Sample, drawn
 from conformance.multimodal.modality.trial import Trial, table
 from conformance.multimodal.processor.answers import Answer
@@ -91,7 +91,7 @@ def never_below(trial: Trial) -> Finding:
         return (sample, model, served.estimate, served.count) if over else None
 
     search = partial(smallest, judge=judge, effort=EFFORT, budget=trial.budget, seed=bench.seed)
-    beside = near(bench.modality, bench.good)
+    beside = *near(bench.modality, bench.good), *shorter(bench.modality, bench.good)
     count, worst = search(_any(bench), first=[(each, bench.models[0]) for each in beside])
     if worst:
         sample, model, estimate, actual = worst
@@ -170,6 +170,7 @@ def rows(trial: Trial) -> Finding:
     """Each item's placeholders are as many as the rows that the encoder makes of it."""
     bench = trial.bench
     placing = runtime("placeholders")
+    short = [(each,) for each in shorter(bench.modality, bench.good)]
     count = 0
     for model in bench.models:
         prompts = _prompts(bench, model)
@@ -189,7 +190,9 @@ def rows(trial: Trial) -> Finding:
             lengths = []
             given = []
             for item, place in zip(inputs.items, inputs.placeholders, strict=True):
-                embeddings = encode(item.features)  # noqa: B023 - called at once
+                embeddings = _encoded(encode, item.features, known=samples not in short)  # noqa: B023 - called at once
+                if embeddings is None:
+                    return None
                 lengths.append((place.length, len(embeddings)))
                 made = np.ones((len(embeddings), WIDTH), dtype=np.float32)
                 given.append(placing.ItemEmbeddings(item.modality, item.index, made))
@@ -200,7 +203,9 @@ def rows(trial: Trial) -> Finding:
                 return samples, str(error), lengths
             return None
 
-        _, worst = smallest(prompts, judge, EFFORT, budget=trial.budget, seed=bench.seed)
+        _, worst = smallest(
+            prompts, judge, EFFORT, budget=trial.budget, seed=bench.seed, first=short
+        )
         if worst:
             samples, said_of, lengths = worst
             rows = [
@@ -222,6 +227,14 @@ def rows(trial: Trial) -> Finding:
             "get_multimodal_embeddings",
         )
     return passed(count)
+
+
+def _encoded(encode: Any, features: Any, *, known: bool) -> Any:  # noqa: ANN401 - a model's method, and arrays
+    """Return the rows of an item; None where none are made, and nobody says that they can be."""
+    found = ask("the encoder", encode, features)
+    if known and found.error is not None:
+        raise found.error
+    return found.value
 
 
 def _unreadable(bench: Bench, model: Model) -> bool:

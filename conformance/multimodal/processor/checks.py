@@ -122,6 +122,18 @@ def _and_as_the_first(
     return judge
 
 
+def _and_in_the_same_place(look: Callable[[Trial], Finding]) -> Callable[[Trial], Finding]:
+    """Judge prompts, and then items whose objects are where others were."""
+
+    def judge(trial: Trial) -> Finding:
+        found = look(trial)
+        if found.verdict is Verdict.PASS and (why := processing.in_the_same_place(trial.bench)):
+            return failed(why, found.examples)
+        return found
+
+    return judge
+
+
 _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     "MM-01": limits.loads,
     "MM-02": embeddings.interface,
@@ -133,7 +145,9 @@ _JUDGES_OF_RULES: Mapping[str, Callable[[Trial], Finding]] = {
     **{rule: _also_alone(rule) for rule in ("MM-20", "MM-21", "MM-22", "MM-23", "MM-24")},
     **{rule: _among(rule) for rule in ("MM-25", "MM-26")},
     "MM-27": _and_as_the_first(_look("MM-27"), embeddings.unlike_the_first),
-    "MM-36": _and_as_the_first(_also_alone("MM-36"), processing.unlike_the_first),
+    "MM-36": _and_in_the_same_place(
+        _and_as_the_first(_also_alone("MM-36"), processing.unlike_the_first)
+    ),
     "MM-37": hashing.told_apart,
     "MM-40": hashing.distinct,
     "MM-38": hashing.by_options,

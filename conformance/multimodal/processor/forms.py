@@ -224,6 +224,16 @@ def grown(modality: str, text: str, times: float) -> str | None:
     return f"{width}x{height}" if width * height <= LARGEST else None
 
 
+def redrawn(modality: str, text: str) -> str:
+    """Return the description of what has the same size and form, and other contents."""
+    found = TEXTS[modality].fullmatch(text)
+    assert found is not None
+    size = max(found.end(name) for name in found.groupdict() if name not in ("form", "loud"))
+    size += modality == "audio" and not (found["rate"] or found["draw"])  # the letter of seconds
+    drawn = found.start("draw") - 1 if found["draw"] else size
+    return f"{text[:drawn]}#{int(found['draw'] or 0) + 50}{text[size:]}"
+
+
 def plain(modality: str, text: str) -> bool:
     """Tell whether a description stands for an item in the form that most clients give it."""
     found = TEXTS[modality].fullmatch(text) if modality in TEXTS else None

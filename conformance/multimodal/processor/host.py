@@ -165,8 +165,21 @@ class Host:
             PluginHung: it did not return.
 
         """
+        items = self.parsed(processor, data)
+        return self.applied(processor, prompt, items, options, cache, names=names)
+
+    def applied(
+        self,
+        processor: Any,  # noqa: ANN401 - the plugin's processor
+        prompt: list[int],
+        items: Any,  # noqa: ANN401 - what the processor's parser made of them
+        options: Mapping[str, Any],
+        cache: Any = None,  # noqa: ANN401 - one of vLLM's
+        *,
+        names: Mapping[str, Sequence[str]] | None = None,
+    ) -> Processed:
+        """Do the same with items that are parsed."""
         with limited(), calling("the processor"):
-            items = processor.info.parse_mm_data(data)
             inputs = ProcessorInputs(
                 prompt, items, names or {}, hf_processor_mm_kwargs=options, cache=cache
             )

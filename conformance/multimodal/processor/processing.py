@@ -6,18 +6,23 @@ from __future__ import annotations
 import copy
 import io
 import itertools
+import sys
+import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
+import numpy as np
 import torch
+from PIL.Image import Image
 from vllm.multimodal.cache.base import MultiModalCacheMissError
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
 from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.multimodal.processor.answers import Answer, answer
 from conformance.multimodal.processor.bench import Bench
-from conformance.multimodal.processor.forms import RATE
+from conformance.multimodal.processor.forms import RATE, redrawn
 from conformance.multimodal.processor.host import size_of
 from conformance.multimodal.processor.placeholders import inserted
 from conformance.multimodal.processor.processed import Processed, of_item
@@ -110,6 +115,66 @@ def unlike_the_first(bench: Bench, untouched: Untouched) -> str | None:
                     f"{was} in a process that has processed nothing before"
                 )
     return None
+
+
+#: References to an object that only a variable holds: its own, and that of the call which counts.
+_OWN_REFERENCES = 2
+
+
+def in_the_same_place(bench: Bench) -> str | None:
+    """Say which item becomes an earlier one whose object it has; or None.
+
+    CPython makes new objects where others have just been freed.  Whoever knows an image by
+    ``id(image)`` then takes it for another; this is the same without the luck.
+    """
+    for items in bench.stock.items.values():
+        item = items[0]
+        if item.value is not None:
+            continue
+        other = alone(attrs.evolve(item, text=redrawn(item.modality, item.text)))
+        wanted = bench.processed(other)
+        found = answer(partial(_made_again, bench, item, other)) if wanted.good else wanted
+        if not found.good or found.value is None:
+            continue
+        when = f"made where {item.modality} {item.text} was before, which nobody holds any more,"
+        if trouble := _different(other, found, wanted.value, when):
+            # What differs each time has another reason.
+            again = answer(partial(_made_again, bench, item, other))
+            if again.good and again.value and _different(other, again, wanted.value, when):
+                return f"{item.modality} {other.items[0].text}: {trouble.message}"
+    return None
+
+
+def _made_again(bench: Bench, item: Item, other: Prompt) -> Processed | None:
+    """Process an item, and another one in its object; None if somebody still has that."""
+    processor, prompt, (twin,) = bench.processor(), alone(item), other.items
+    items = bench.host.parsed(processor, {item.modality: [item.make()]})
+    used = _only(items[item.modality])
+    if used is None:
+        return None
+    options = bench.stock.chosen(0)
+    bench.host.applied(processor, bench.tokens(prompt), items, options)
+    del items
+    if sys.getrefcount(used) > _OWN_REFERENCES or weakref.getweakrefcount(used):
+        return None  # it is not freed, or whoever has it is told when it is
+    items = bench.host.parsed(processor, {item.modality: [twin.make()]})
+    fresh = _only(items[item.modality])
+    if isinstance(used, np.ndarray):
+        if used.shape != fresh.shape or used.dtype != fresh.dtype:
+            return None
+        used[...] = fresh
+    else:
+        vars(used).clear()  # nor is anything there that was noted on the earlier one
+        vars(used).update(vars(fresh))
+    items[item.modality].data[0] = used
+    return bench.host.applied(processor, bench.tokens(other), items, options)
+
+
+def _only(items: Any) -> Any:  # noqa: ANN401 - items of vLLM, and an array or a picture
+    """Return the only one of parsed items, where another can be put in its place."""
+    data: Any = getattr(items, "data", None)
+    usable = isinstance(data, list) and len(data) == 1 and type(data[0]) in (np.ndarray, Image)
+    return data[0] if usable else None
 
 
 def _placed_otherwise(

@@ -105,7 +105,10 @@ RULES = section(
             "time: no item fills or stalls the server."
         ),
         sources=(article("under-estimation can cause OOM"), HEADERS, FRONT_END),
-        hint="Judge the size that a header declares before anything is made of it.",
+        hint=(
+            "Judge the size that a header declares before anything is made of it, and look for "
+            "repetitions within repetitions in patterns."
+        ),
     ),
     Rule(
         id="MM-57",

@@ -25,7 +25,10 @@ RULES = section(
         title="A prompt does not depend on those before it",
         statement="A processor makes of a prompt what it makes of it as its first one.",
         sources=(changes(_ONE),),
-        hint="Look for attributes that processing changes, and caches with too small a key.",
+        hint=(
+            "Look for attributes that processing changes, and for caches with too small a key, or "
+            "with id(image), which is another image's as soon as this one is gone."
+        ),
     ),
     Rule(
         id="MM-87",
