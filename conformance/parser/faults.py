@@ -70,13 +70,16 @@ def _again(
         broken_off.step()
     del broken_off
     yield f"after {quoted(other.text)} was broken off", bench.by_token(answer)
-    one = Streaming(bench, answer, range(1, len(answer)))
-    two = Streaming(other_bench, other, range(1, len(other)))
-    more = True
-    while more:
-        more = two.step()
-        more = one.step() or more
-    yield f"beside {quoted(other.text)}", one.end()
+    for own in (False, True):
+        one = Streaming(bench, answer, range(1, len(answer)))
+        # With n choices there is a parser for each, and one request.
+        second = (bench, bench.answer(other.text)) if own else (other_bench, other)
+        two = Streaming(*second, range(1, len(second[1])), beside=one if own else None)
+        more = True
+        while more:
+            more = two.step()
+            more = one.step() or more
+        yield f"beside {quoted(other.text)}{', a choice of the same request' * own}", one.end()
 
 
 @checks("TP-10", after=("TP-03", "TP-04", "TP-05"))

@@ -137,8 +137,9 @@ def others(role: str) -> tuple[Rule, ...]:
             title="A request leaves nothing to another one",
             statement=(
                 "An answer gives the same after others, after one that was broken off, and beside "
-                "one that is streamed at the same time, and the vocabulary of the tokenizer, which "
-                "all parsers of a server share, stays as it is."
+                "one that is streamed at the same time, also as a choice of the same request (n), "
+                "and the vocabulary of the tokenizer, which all parsers of a server share, stays "
+                "as it is."
             ),
             evidence=SERVED,
             section="Requests",
