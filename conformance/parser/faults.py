@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+import attrs
 from hypothesis import strategies as st
 
 from conformance.checking import checks
@@ -15,9 +16,10 @@ from conformance.parser import tokens
 from conformance.parser.bench import WHOLE, Bench, Streaming
 from conformance.parser.formats import PROBE
 from conformance.parser.messages import Call, Message, Stream, quoted
-from conformance.parser.roles import NAME, name_of
+from conformance.parser.roles import NAME, TOOL, name_of
 from conformance.parser.samples import HARD, Sample
 from conformance.parser.tokens import Answer
+from conformance.parser.tools import an_object, tool
 from conformance.parser.trial import Judged, Trial
 from conformance.settings import Budget
 
@@ -31,6 +33,9 @@ MISTYPED = ("null", "5", '["x"]', '"x"', r'"\get"', r'"\ud83d"', r'{"x": "\y"}',
 
 #: What no tool of a request is called, nor an argument of one, as models make them up.
 MADE_UP = "no_such_thing"
+
+#: Types of an argument of tools with one name, and names that no other tool of requests has.
+KINDS, NEW = ("integer", "string"), ("count_days", "count_hours")
 
 #: What any model may say.
 PLAIN = "It rains. "
@@ -57,7 +62,34 @@ def alone(trial: Trial) -> Finding:
             )
         return trial.right(expected.said, lambda: bench.whole(answer))
 
-    return trial.search_with(trial.answers(), judge, trial.first()[:2])
+    wrong = _of_another_schema(trial)
+    return failed(wrong) if wrong else trial.search_with(trial.answers(), judge, trial.first()[:2])
+
+
+def _of_another_schema(trial: Trial) -> str | None:
+    """Say what calls of a tool are that are others after a request whose tool has its name.
+
+    No request has had these names before; of each the types come in another order.
+    """
+    drawing = trial.drawing
+    if trial.role != TOOL or drawing is None or not drawing.free:
+        return None
+    found: dict[str, list[list[str]]] = {kind: [] for kind in KINDS}
+    for name, kinds in zip(NEW, (KINDS, KINDS[::-1]), strict=True):
+        for sample in drawing.saying(Message(calls=(Call(name, '{"city": "42"}'),))):
+            for kind in kinds:
+                schema = tool(name, an_object({"city": {"type": kind}}))
+                bench, answer = trial.for_sample(attrs.evolve(sample, tools=(schema,)))
+                made = bench.whole(answer).calls, bench.by_token(answer).said.calls
+                found[kind].append([call.arguments for calls in made for call in calls])
+    for kind, made in found.items():
+        first, after = (made if kind == KINDS[0] else made[::-1]) or ([], [])
+        if first != after:
+            return (
+                f"calls of a tool whose city is of type {kind} have the arguments {first}, and "
+                f"{after} after a request whose tool of the same name has another type for it"
+            )
+    return None
 
 
 def _again(

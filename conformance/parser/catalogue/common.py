@@ -138,7 +138,8 @@ def others(role: str) -> tuple[Rule, ...]:
             statement=(
                 "An answer gives the same after others, after one that was broken off, and beside "
                 "one that is streamed at the same time, also as a choice of the same request (n), "
-                "and the vocabulary of the tokenizer, which all parsers of a server share, stays "
+                + ("and after one whose tool of the same name has another schema, " * (role == TOOL))
+                + "and the vocabulary of the tokenizer, which all parsers of a server share, stays "
                 "as it is."
             ),
             evidence=SERVED,
