@@ -92,6 +92,9 @@ def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judge
 #: How a client may want its answer to be sampled.
 SAMPLED = {"temperature": 0.5, "top_p": 0.5, "n": 2, "seed": 7, "max_completion_tokens": 20_000}
 
+#: A stop string, which a client may send as it is, or in a list; a parser may add its own.
+STOP = "END"
+
 #: What is the client's to say of a request.
 KEPT = ("tools", "tool_choice", "parallel_tool_calls", *SAMPLED)
 
@@ -120,6 +123,7 @@ def adjusted(trial: Trial) -> Finding:
         request = bench.request(stream=True)
         for each, value in SAMPLED.items():
             setattr(request, each, value)
+        request.stop = STOP
         sent = _kept(request)
         what = f"a request with tool_choice {sent['tool_choice']!r}"
         what = what if wish.tools else "a request without tools"
@@ -137,6 +141,11 @@ def adjusted(trial: Trial) -> Finding:
             return failed(
                 f"adjust_request of {what} returned another one, with other {', '.join(names)}: "
                 "vLLM goes on with the one that it was given"
+            )
+        if STOP not in ([found.stop] if isinstance(found.stop, str) else found.stop or ()):
+            return failed(
+                f"adjust_request made of {what} with the stop string {STOP!r} one with "
+                f"{found.stop!r}"
             )
         for each, now in _kept(found).items():
             if now != sent[each] and not _stands_in_grammar(bench, each, found):
