@@ -64,11 +64,27 @@ def types(trial: Trial) -> Finding:
 
     def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
         found = _means(trial, sample, bench, answer)
+        if found.wrong is None and sample.says is not None:
+            found = attrs.evolve(found, **_elsewhere(bench, answer))
         return attrs.evolve(found, acted=found.acted and sample.says is not None)
 
     drawing = trial.drawing
     every = [] if drawing is None else drawing.of_each_type()
     return trial.search(judge, known=[*trial.first(), *every])
+
+
+def _elsewhere(bench: Bench, answer: Answer) -> dict[str, Any]:
+    """Return what is wrong where the request is one of ``/v1/responses``, whose tools are flat."""
+    try:
+        ways = zip(bench.ways(answer), attrs.evolve(bench, responses=True).ways(answer), strict=True)
+        differ = ((how, *apart(two, one)) for (how, _, one), (_, _, two) in ways if not two.same(one))
+        how, made, meant = next(differ, ("", "", ""))
+    except NotMade as error:
+        how, made, meant = "making an instance", f"raised {error}", "an instance"
+    if not how:
+        return {}
+    told = f"{quoted(answer.text)} in /v1/responses, {how}: {made}; in chat: {meant}"
+    return {"wrong": told, "scene": partial(bench.scene, "responses", answer)}
 
 
 def _means(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:

@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
@@ -27,6 +28,7 @@ def served(
     chat: dict[str, Any],
     stream: bool,
     earlier: Any = (),
+    responses: bool = False,
 ) -> tuple[Any, Any, Any, list[int]]:
     """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
     tokenizer: Any = ByT5Tokenizer()
@@ -37,7 +39,10 @@ def served(
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
     said = [{"role": "user", "content": "x"}, *earlier]
     asked: Any = {"messages": said, "tools": tools or None}
-    request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
+    request: Any = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
+    if responses:
+        flat: Any = [{"type": "function", **tool["function"]} for tool in tools]
+        request = ResponsesRequest(input="x", tools=flat, stream=stream)
     chat = dict(chat)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
     own = dict(chat)  # vLLM has an instance of its own adjust the request
@@ -118,6 +123,19 @@ def check_whole(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> 
     """The whole answer gives what it says."""
     expected, found = message(*says), whole(plugin, deltas, **how)
     return None if found == expected else f"whole {found}\nexpected {expected}"
+
+
+def check_responses(plugin: Any, deltas: list[str], **how: Any) -> str | None:
+    """The answer says the same to a request of /v1/responses as in chat, whole and streamed."""
+    for way in (whole, lambda *given, **more: joined(streamed(*given, **more))):
+        expected = way(plugin, deltas, **how)
+        try:
+            found: Any = way(plugin, deltas, **how, responses=True)
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        if found != expected:
+            return f"in /v1/responses {found}\nexpected {expected}, as in chat"
+    return None
 
 
 def check_keeps(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> str | None:

@@ -123,7 +123,8 @@ RULES = (
         statement=(
             "Where the model writes a value without its type, the type is that of the tool's "
             "schema: integers, numbers, booleans, null, objects and lists as such, and a string "
-            "stays one, with the blanks at its ends, also where it looks like a number."
+            "stays one, with the blanks at its ends, also where it looks like a number. Tools of "
+            "/v1/responses, which are flat, have their schemas as well."
         ),
         section="Answers",
         sources=(
