@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import attrs
@@ -30,6 +30,13 @@ ENDS, MOST = 3, 100
 #: What may stand where a name or arguments are expected: JSON of other types, escapes that JSON
 #: does not have, and one of half a character.
 MISTYPED = ("null", "5", '["x"]', '"x"', r'"\get"', r'"\ud83d"', r'{"x": "\y"}', r'{"x": "\ud83d"}')
+
+#: A number of more digits than Python makes an int of, and lists within more of them than it
+#: follows; and in how many deltas they come.
+OUTSIZE, PARTS = ("7" * 5_000, "[" * 2_000 + "]" * 2_000), 8
+
+#: A call of which an argument is a number.
+DAYS = Call(PROBE.name, '{"days": 3}')
 
 #: What no tool of a request is called, nor an argument of one, as models make them up.
 MADE_UP = "no_such_thing"
@@ -163,8 +170,27 @@ def malformed(trial: Trial) -> Finding:
             return wrong
         return Judged(trial.acts(bench.whole(intact)))
 
+    for text in _outsize(trial):
+        answer = trial.bench.answer(text)
+        # More deltas would take long.
+        few = range(0, len(answer), max(1, len(answer) // PARTS))
+        if wrong := _wrong(trial.bench, answer, few=few):
+            scene = wrong.scene() if wrong.scene else {}
+            return failed(str(wrong.wrong), case={"answer": {"text": text}, "program": scene})
     twice = [[(0, 0, piece)] for piece in whole]
     return trial.search_with(st.lists(change, min_size=1, max_size=3), judge, twice)
+
+
+def _outsize(trial: Trial) -> Iterator[str]:
+    """Yield answers with values that are no mistakes, but more than decoders take."""
+    drawing, city = trial.drawing, str(PROBE.value["city"])
+    for sample in drawing.of_each_type() if drawing is not None else ():
+        # The schema wants a number: vLLM's own coerce_to_schema_type raises at such lists there.
+        if sample.text.count("3") == 1 and sample.says == Message(calls=(DAYS,)):
+            yield sample.text.replace("3", OUTSIZE[0])
+    texts = ((sample.text, part) for sample in trial.first() for part in (f'"{city}"', city))
+    text, part = next((each for each in texts if each[0].count(each[1]) == 1), ("", city))
+    yield from (text.replace(part, value) for value in OUTSIZE if text)
 
 
 def _mistyped(texts: Iterable[str]) -> Iterator[str]:
@@ -178,12 +204,22 @@ def _mistyped(texts: Iterable[str]) -> Iterator[str]:
                 yield from (text.replace(part, other) for other in MISTYPED)
 
 
-def _wrong(bench: Bench, answer: Answer, calls: tuple[Call, ...] = ()) -> Judged | None:
+def _wrong(
+    bench: Bench,
+    answer: Answer,
+    calls: tuple[Call, ...] = (),
+    few: Sequence[int] | None = None,
+) -> Judged | None:
     """Say that the parser raises at an answer, or loses what it has said by then, or return None.
 
     Of *calls*, those of the answer with its rest, the ones behind which another has begun stay.
+    It comes token by token, or cut before a *few* of them.
     """
-    ways = list(bench.ways(answer))
+    if few is not None:
+        how = f"in {len(few)} deltas"
+        ways = [(WHOLE, (), bench.whole(answer)), (how, few, bench.stream(answer, few).said)]
+    else:
+        ways = list(bench.ways(answer))
     begun = next(len(message.calls) for how, _, message in ways if how != WHOLE)
     kept = calls[: max(begun - 1, 0)]
     for how, cuts, message in ways:

@@ -59,7 +59,7 @@ def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any
     for name, arguments in calls:
         try:
             found.append((name, json.loads(arguments)))
-        except ValueError:
+        except (ValueError, RecursionError):
             found.append((name, f"no JSON: {arguments}"))
     return (reasoning or "").strip(), (content or "").strip(), found
 
