@@ -75,14 +75,16 @@ def types(trial: Trial) -> Finding:
 
 def _elsewhere(bench: Bench, answer: Answer) -> dict[str, Any]:
     """Return what is wrong where the request is one of ``/v1/responses``, whose tools are flat."""
+    other = attrs.evolve(bench, responses=True)
     try:
-        ways = zip(bench.ways(answer), attrs.evolve(bench, responses=True).ways(answer), strict=True)
-        differ = ((how, *apart(two, one)) for (how, _, one), (_, _, two) in ways if not two.same(one))
-        how, made, meant = next(differ, ("", "", ""))
+        ways = zip(bench.ways(answer), other.ways(answer), strict=True)
+        differ = ((how, one, two) for (how, _, one), (_, _, two) in ways if not two.same(one))
+        if (found := next(differ, None)) is None:
+            return {}
+        how, *said = found
+        meant, made = apart(*said)
     except NotMade as error:
         how, made, meant = "making an instance", f"raised {error}", "an instance"
-    if not how:
-        return {}
     told = f"{quoted(answer.text)} in /v1/responses, {how}: {made}; in chat: {meant}"
     return {"wrong": told, "scene": partial(bench.scene, "responses", answer)}
 

@@ -142,20 +142,24 @@ def adjusted(trial: Trial) -> Finding:
                 f"adjust_request of {what} returned another one, with other {', '.join(names)}: "
                 "vLLM goes on with the one that it was given"
             )
-        if STOP not in ([found.stop] if isinstance(found.stop, str) else found.stop or ()):
-            return failed(
-                f"adjust_request made of {what} with the stop string {STOP!r} one with "
-                f"{found.stop!r}"
-            )
-        for each, now in _kept(found).items():
-            if now != sent[each] and not _stands_in_grammar(bench, each, found):
-                return failed(f"adjust_request made of {what} one with {each} {now!r}")
+        if changed := _changed(bench, sent, found):
+            return failed(f"adjust_request made of {what} one with {changed}")
     return passed(len(wishes))
 
 
 def _kept(request: Any) -> dict[str, Any]:  # noqa: ANN401 - of either endpoint
     """Return what is the client's to say, as JSON, which shares nothing with the request."""
     return {each: to_jsonable_python(getattr(request, each)) for each in KEPT}
+
+
+def _changed(bench: Bench, sent: dict[str, Any], found: Any) -> str | None:  # noqa: ANN401 - as above
+    """Say what of a request is not the client's any more, or return None."""
+    if STOP not in ([found.stop] if isinstance(found.stop, str) else found.stop or ()):
+        return f"stop {found.stop!r} instead of {STOP!r}"
+    for each, now in _kept(found).items():
+        if now != sent[each] and not _stands_in_grammar(bench, each, found):
+            return f"{each} {now!r}"
+    return None
 
 
 def _stands_in_grammar(bench: Bench, field: str, request: Any) -> bool:  # noqa: ANN401 - as above

@@ -161,6 +161,7 @@ RULES = (
         hint="Call super().adjust_request, or set supports_required_and_named to False.",
     ),
     common.cost(TOOL),
+    common.forgets(TOOL),
     common.leaves_others_alone(TOOL),
     Rule(
         id="TP-18",
