@@ -54,6 +54,7 @@ class Wish:
     parallel: bool = True
     tools: bool = True  #: whether it has any
     earlier: Sequence[dict[str, Any]] = ()  #: messages behind its first one
+    request_id: str | None = None  #: its own, where the client gives one
 
 
 class NotMade(Exception):
@@ -132,6 +133,8 @@ class Bench:
             return ResponsesRequest(model="m", input="x", stream=stream, **wanted)
         if self.chat:
             wanted["chat_template_kwargs"] = dict(self.chat)
+        if wish.request_id is not None:
+            wanted["request_id"] = wish.request_id
         wanted["messages"] = [{"role": "user", "content": "x"}, *wish.earlier]
         return ChatCompletionRequest(model="m", stream=stream, **wanted)
 

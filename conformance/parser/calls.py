@@ -72,10 +72,11 @@ def _parted(trial: Trial) -> Iterator[Sample]:
 @of_each_answer
 def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Look whether calls have ids that those of the turn before have not."""
-    says = bench.by_token(answer).said
-    for streams, calls in ((False, bench.whole(answer).calls), (True, says.calls)):
+    first = bench.wishing(Wish(request_id=player.named(())))
+    says = first.by_token(answer).said
+    for streams, calls in ((False, first.whole(answer).calls), (True, says.calls)):
         turn = player.turn([(each.id, each.name, each.arguments) for each in calls])
-        after = bench.wishing(Wish(earlier=turn))
+        after = bench.wishing(Wish(earlier=turn, request_id=player.named(turn)))
         again = after.by_token(answer).said if streams else after.whole(answer)
         # What stands in the answer is the model's to say.
         known = {call.id for call in calls if call.id and call.id not in sample.text}

@@ -17,6 +17,11 @@ from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 
 
+def named(earlier: Any) -> str:
+    """Return the id that a client gives a request, which begins as those of earlier turns do."""
+    return f"session-of-a-client-0123456789abcdef-{len(earlier)}"
+
+
 def served(
     plugin: Any,
     *,
@@ -38,7 +43,7 @@ def served(
     names: Any = {f"{role}_parser_name": name}
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
     said = [{"role": "user", "content": "x"}, *earlier]
-    asked: Any = {"messages": said, "tools": tools or None}
+    asked: Any = {"messages": said, "tools": tools or None, "request_id": named(earlier)}
     request: Any = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
     if responses:
         flat: Any = [{"type": "function", **tool["function"]} for tool in tools]

@@ -168,7 +168,8 @@ RULES = (
         title="Ids of calls are new in every turn",
         statement=(
             "The calls of an answer have ids that no call of the conversation has had, unless the "
-            "model writes them."
+            "model writes them, also where the ids of its requests begin alike, as clients and "
+            "/v1/responses give them."
         ),
         section="Answers",
         sources=(
