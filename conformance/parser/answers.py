@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, passed, unjudged
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.parser import samples
 from conformance.parser.adjusting import lost
 from conformance.parser.bench import WHOLE, Bench, NotMade
@@ -28,6 +28,9 @@ SHORT, LONGEST, JOINED = 4, 100, 2
 #: Letters that are held back: all but one of those of a stop string.  One is as long as those of
 #: most clients, and one longer than any marker.
 HELD = (5, 40)
+
+#: Numbers that Python reads and writes, and JSON does not have, and one that an answer has instead.
+UNWRITTEN, HEIGHT = ("NaN", "Infinity", "1e999"), 48.8584
 
 #: Why nothing is said of answers without calls.
 NO_PLAIN = (
@@ -70,7 +73,24 @@ def types(trial: Trial) -> Finding:
 
     drawing = trial.drawing
     every = [] if drawing is None else drawing.of_each_type()
-    return trial.search(judge, known=[*trial.first(), *every])
+    found = trial.search(judge, known=[*trial.first(), *every])
+    wrong = _no_json(trial, every) if found.verdict is Verdict.PASS else None
+    return failed(wrong) if wrong else found
+
+
+def _no_json(trial: Trial, samples: Sequence[Sample]) -> str | None:
+    """Say what a parser makes of numbers that JSON does not have, where it writes the JSON."""
+    for sample in samples:
+        call = sample.says.calls[0] if sample.says is not None else PROBE
+        if call.arguments in sample.text or call.value != {"height": HEIGHT}:
+            continue
+        for number in UNWRITTEN:
+            bench, answer = trial.for_sample(sample)
+            answer = bench.answer(sample.text.replace(str(HEIGHT), number))
+            for how, _, message in bench.ways(answer):
+                if any(each.arguments and isinstance(each.value, str) for each in message.calls):
+                    return f"of {quoted(answer.text)} {how} the parser made {message}, not JSON"
+    return None
 
 
 def _elsewhere(bench: Bench, answer: Answer) -> dict[str, Any]:

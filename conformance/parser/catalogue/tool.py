@@ -124,7 +124,8 @@ RULES = (
             "Where the model writes a value without its type, the type is that of the tool's "
             "schema: integers, numbers, booleans, null, objects and lists as such, and a string "
             "stays one, with the blanks at its ends, also where it looks like a number. Tools of "
-            "/v1/responses, which are flat, have their schemas as well."
+            "/v1/responses, which are flat, have their schemas as well. What is written of NaN, "
+            "Infinity or 1e999 is JSON."
         ),
         section="Answers",
         sources=(
