@@ -87,8 +87,8 @@ def _of_another_schema(trial: Trial) -> str | None:
             for kind in kinds:
                 schema = tool(name, an_object({"city": {"type": kind}}))
                 bench, answer = trial.for_sample(attrs.evolve(sample, tools=(schema,)))
-                made = bench.whole(answer).calls, bench.by_token(answer).said.calls
-                found[kind].append([call.arguments for calls in made for call in calls])
+                calls = (*bench.whole(answer).calls, *bench.by_token(answer).said.calls)
+                found[kind].append([call.arguments for call in calls])
     for kind, made in found.items():
         first, after = (made if kind == KINDS[0] else made[::-1]) or ([], [])
         if first != after:

@@ -37,7 +37,7 @@ def forgets(trial: Trial) -> Finding:
         sizes.append(size_of(empty))
     if flat(sizes):
         return passed(FEW * MEASUREMENTS)
-    sizes, spent, count = sizes[-1:], Spent(), 0
+    sizes, spent, count, what = sizes[-1:], Spent(), 0, None
     for more in ROUNDS:
         if count and spent.beyond(LONGEST, LONGEST):
             break
