@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from conformance.checking import checks
-from conformance.findings import Finding, passed, unjudged
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.parser import samples
 from conformance.parser.adjusting import lost
 from conformance.parser.bench import WHOLE, Bench, NotMade
@@ -32,6 +32,9 @@ FEW = 2
 #: Letters that are held back: all but one of those of a stop string.  One is as long as those of
 #: most clients, and one longer than any marker.
 HELD = (5, 40)
+
+#: Numbers that Python reads and writes, and JSON does not have, and one that an answer has instead.
+UNWRITTEN, HEIGHT = ("NaN", "Infinity", "1e999"), 48.8584
 
 #: Why nothing is said of answers without calls.
 NO_PLAIN = (
@@ -72,11 +75,46 @@ def types(trial: Trial) -> Finding:
 
     def judge(sample: Sample, bench: Bench, answer: Answer) -> Judged:
         found = _means(trial, sample, bench, answer)
+        if found.wrong is None and sample.says is not None:
+            found = attrs.evolve(found, **_elsewhere(bench, answer))
         return attrs.evolve(found, acted=found.acted and sample.says is not None)
 
     drawing = trial.drawing
     every = [] if drawing is None else drawing.of_each_type()
-    return trial.search(judge, known=[*trial.first(), *every])
+    found = trial.search(judge, known=[*trial.first(), *every])
+    wrong = _no_json(trial, every) if found.verdict is Verdict.PASS else None
+    return failed(wrong) if wrong else found
+
+
+def _no_json(trial: Trial, samples: Sequence[Sample]) -> str | None:
+    """Say what a parser makes of numbers that JSON does not have, where it writes the JSON."""
+    for sample in samples:
+        call = sample.says.calls[0] if sample.says is not None else PROBE
+        if call.arguments in sample.text or call.value != {"height": HEIGHT}:
+            continue
+        for number in UNWRITTEN:
+            bench, answer = trial.for_sample(sample)
+            answer = bench.answer(sample.text.replace(str(HEIGHT), number))
+            for how, _, message in bench.ways(answer):
+                if any(each.arguments and isinstance(each.value, str) for each in message.calls):
+                    return f"of {quoted(answer.text)} {how} the parser made {message}, not JSON"
+    return None
+
+
+def _elsewhere(bench: Bench, answer: Answer) -> dict[str, Any]:
+    """Return what is wrong where the request is one of ``/v1/responses``, whose tools are flat."""
+    other = attrs.evolve(bench, responses=True)
+    try:
+        ways = zip(bench.ways(answer), other.ways(answer), strict=True)
+        differ = ((how, one, two) for (how, _, one), (_, _, two) in ways if not two.same(one))
+        if (found := next(differ, None)) is None:
+            return {}
+        how, *said = found
+        meant, made = apart(*said)
+    except NotMade as error:
+        how, made, meant = "making an instance", f"raised {error}", "an instance"
+    told = f"{quoted(answer.text)} in /v1/responses, {how}: {made}; in chat: {meant}"
+    return {"wrong": told, "scene": partial(bench.scene, "responses", answer)}
 
 
 def _responds(trial: Trial, sample: Sample) -> Judged:

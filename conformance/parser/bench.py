@@ -54,6 +54,7 @@ class Wish:
     parallel: bool = True
     tools: bool = True  #: whether it has any
     earlier: Sequence[dict[str, Any]] = ()  #: messages behind its first one
+    request_id: str | None = None  #: its own, where the client gives one
 
 
 class NotMade(Exception):
@@ -133,6 +134,8 @@ class Bench:
             if self.calls:
                 wanted["tools"] = [{"type": "function", **tool["function"]} for tool in self.tools]
             return ResponsesRequest(model="m", input="x", stream=stream, **wanted)
+        if wish.request_id is not None:
+            wanted["request_id"] = wish.request_id
         wanted["messages"] = [{"role": "user", "content": "x"}, *wish.earlier]
         return ChatCompletionRequest(model="m", stream=stream, **wanted)
 
@@ -337,16 +340,24 @@ def told_of(cls: type[Any], answer: Answer) -> Iterator[None]:
 class Streaming:
     """One answer on its way: several may be under way at a time."""
 
-    def __init__(self, bench: Bench, answer: Answer, cuts: Sequence[int], held: int = 0) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        answer: Answer,
+        cuts: Sequence[int],
+        held: int = 0,
+        beside: Streaming | None = None,
+    ) -> None:
+        """Make the parser; that of a further choice is *beside* another one, of one request."""
         self._cls = bench.cls
         self._what = ROLES[bench.role].streamed
         self._answer = answer
         self._parts = deque(answer.deltas(cuts, held))
         self._client = Client()
-        self._request: Any = bench.request(stream=True)
+        self._request: Any = beside._request if beside else bench.request(stream=True)  # noqa: SLF001
         self._parser = bench.make(self._request)
         self._prompt = bench.prompt_ids()
-        self._raised = bench.adjust(self._request)
+        self._raised = None if beside else bench.adjust(self._request)
 
     def step(self) -> bool:
         """Give the parser one more part; return False when there is none, or it has raised."""

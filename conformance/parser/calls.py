@@ -72,10 +72,11 @@ def _parted(trial: Trial) -> Iterator[Sample]:
 @of_each_answer
 def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judged:
     """Look whether calls have ids that those of the turn before have not."""
-    says = bench.by_token(answer).said
-    for streams, calls in ((False, bench.whole(answer).calls), (True, says.calls)):
+    first = bench.wishing(Wish(request_id=player.named(())))
+    says = first.by_token(answer).said
+    for streams, calls in ((False, first.whole(answer).calls), (True, says.calls)):
         turn = player.turn([(each.id, each.name, each.arguments) for each in calls])
-        after = bench.wishing(Wish(earlier=turn))
+        after = bench.wishing(Wish(earlier=turn, request_id=player.named(turn)))
         again = after.by_token(answer).said if streams else after.whole(answer)
         # What stands in the answer is the model's to say.
         known = {call.id for call in calls if call.id and call.id not in sample.text}
@@ -91,6 +92,9 @@ def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judge
 
 #: How a client may want its answer to be sampled.
 SAMPLED = {"temperature": 0.5, "top_p": 0.5, "n": 2, "seed": 7, "max_completion_tokens": 20_000}
+
+#: A stop string, which a client may send as it is, or in a list; a parser may add its own.
+STOP = "END"
 
 #: What is the client's to say of a request.
 KEPT = ("tools", "tool_choice", "parallel_tool_calls", *SAMPLED)
@@ -120,6 +124,7 @@ def adjusted(trial: Trial) -> Finding:
         request = bench.request(stream=True)
         for each, value in SAMPLED.items():
             setattr(request, each, value)
+        request.stop = STOP
         sent = _kept(request)
         what = f"a request with tool_choice {sent['tool_choice']!r}"
         what = what if wish.tools else "a request without tools"
@@ -138,15 +143,24 @@ def adjusted(trial: Trial) -> Finding:
                 f"adjust_request of {what} returned another one, with other {', '.join(names)}: "
                 "vLLM goes on with the one that it was given"
             )
-        for each, now in _kept(found).items():
-            if now != sent[each] and not _stands_in_grammar(bench, each, found):
-                return failed(f"adjust_request made of {what} one with {each} {now!r}")
+        if changed := _changed(bench, sent, found):
+            return failed(f"adjust_request made of {what} one with {changed}")
     return passed(len(wishes))
 
 
 def _kept(request: Any) -> dict[str, Any]:  # noqa: ANN401 - of either endpoint
     """Return what is the client's to say, as JSON, which shares nothing with the request."""
     return {each: to_jsonable_python(getattr(request, each)) for each in KEPT}
+
+
+def _changed(bench: Bench, sent: dict[str, Any], found: Any) -> str | None:  # noqa: ANN401 - as above
+    """Say what of a request is not the client's any more, or return None."""
+    if STOP not in ([found.stop] if isinstance(found.stop, str) else found.stop or ()):
+        return f"stop {found.stop!r} instead of {STOP!r}"
+    for each, now in _kept(found).items():
+        if now != sent[each] and not _stands_in_grammar(bench, each, found):
+            return f"{each} {now!r}"
+    return None
 
 
 def _stands_in_grammar(bench: Bench, field: str, request: Any) -> bool:  # noqa: ANN401 - as above

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+import attrs
 from hypothesis import strategies as st
 
 from conformance.checking import checks
@@ -15,9 +16,10 @@ from conformance.parser import tokens
 from conformance.parser.bench import WHOLE, Bench, Streaming
 from conformance.parser.formats import PROBE
 from conformance.parser.messages import Call, Message, Stream, quoted
-from conformance.parser.roles import NAME, name_of
+from conformance.parser.roles import NAME, TOOL, name_of
 from conformance.parser.samples import HARD, Sample
 from conformance.parser.tokens import Answer
+from conformance.parser.tools import an_object, tool
 from conformance.parser.trial import Judged, Trial
 from conformance.settings import Budget
 
@@ -29,8 +31,18 @@ ENDS, MOST = 3, 100
 #: does not have, and one of half a character.
 MISTYPED = ("null", "5", '["x"]', '"x"', r'"\get"', r'"\ud83d"', r'{"x": "\y"}', r'{"x": "\ud83d"}')
 
+#: A number of more digits than Python makes an int of, and lists within more of them than it
+#: follows; and in how many deltas they come.
+OUTSIZE, PARTS = ("7" * 5_000, "[" * 2_000 + "]" * 2_000), 8
+
+#: A call of which an argument is a number.
+DAYS = Call(PROBE.name, '{"days": 3}')
+
 #: What no tool of a request is called, nor an argument of one, as models make them up.
 MADE_UP = "no_such_thing"
+
+#: Types of an argument of tools with one name, and names that no other tool of requests has.
+KINDS, NEW = ("integer", "string"), ("count_days", "count_hours")
 
 #: What any model may say.
 PLAIN = "It rains. "
@@ -57,7 +69,34 @@ def alone(trial: Trial) -> Finding:
             )
         return trial.right(expected.said, lambda: bench.whole(answer))
 
-    return trial.search_with(trial.answers(), judge, trial.first()[:2])
+    wrong = _of_another_schema(trial)
+    return failed(wrong) if wrong else trial.search_with(trial.answers(), judge, trial.first()[:2])
+
+
+def _of_another_schema(trial: Trial) -> str | None:
+    """Say what calls of a tool are that are others after a request whose tool has its name.
+
+    No request has had these names before; of each the types come in another order.
+    """
+    drawing = trial.drawing
+    if trial.role != TOOL or drawing is None or not drawing.free:
+        return None
+    found: dict[str, list[list[str]]] = {kind: [] for kind in KINDS}
+    for name, kinds in zip(NEW, (KINDS, KINDS[::-1]), strict=True):
+        for sample in drawing.saying(Message(calls=(Call(name, '{"city": "42"}'),))):
+            for kind in kinds:
+                schema = tool(name, an_object({"city": {"type": kind}}))
+                bench, answer = trial.for_sample(attrs.evolve(sample, tools=(schema,)))
+                calls = (*bench.whole(answer).calls, *bench.by_token(answer).said.calls)
+                found[kind].append([call.arguments for call in calls])
+    for kind, made in found.items():
+        first, after = (made if kind == KINDS[0] else made[::-1]) or ([], [])
+        if first != after:
+            return (
+                f"calls of a tool whose city is of type {kind} have the arguments {first}, and "
+                f"{after} after a request whose tool of the same name has another type for it"
+            )
+    return None
 
 
 def _again(
@@ -70,13 +109,16 @@ def _again(
         broken_off.step()
     del broken_off
     yield f"after {quoted(other.text)} was broken off", bench.by_token(answer)
-    one = Streaming(bench, answer, range(1, len(answer)))
-    two = Streaming(other_bench, other, range(1, len(other)))
-    more = True
-    while more:
-        more = two.step()
-        more = one.step() or more
-    yield f"beside {quoted(other.text)}", one.end()
+    for own in (False, True):
+        one = Streaming(bench, answer, range(1, len(answer)))
+        # With n choices there is a parser for each, and one request.
+        second = (bench, bench.answer(other.text)) if own else (other_bench, other)
+        two = Streaming(*second, range(1, len(second[1])), beside=one if own else None)
+        more = True
+        while more:
+            more = two.step()
+            more = one.step() or more
+        yield f"beside {quoted(other.text)}{', a choice of the same request' * own}", one.end()
 
 
 @checks("TP-10", after=("TP-03", "TP-04", "TP-05"))
@@ -128,8 +170,27 @@ def malformed(trial: Trial) -> Finding:
             return wrong
         return Judged(trial.acts(bench.whole(intact)))
 
+    for text in _outsize(trial):
+        answer = trial.bench.answer(text)
+        # More deltas would take long.
+        few = range(0, len(answer), max(1, len(answer) // PARTS))
+        if wrong := _wrong(trial.bench, answer, few=few):
+            scene = wrong.scene() if wrong.scene else {}
+            return failed(str(wrong.wrong), case={"answer": {"text": text}, "program": scene})
     twice = [[(0, 0, piece)] for piece in whole]
     return trial.search_with(st.lists(change, min_size=1, max_size=3), judge, twice)
+
+
+def _outsize(trial: Trial) -> Iterator[str]:
+    """Yield answers with values that are no mistakes, but more than decoders take."""
+    drawing, city = trial.drawing, str(PROBE.value["city"])
+    for sample in drawing.of_each_type() if drawing is not None else ():
+        # The schema wants a number: vLLM's own coerce_to_schema_type raises at such lists there.
+        if sample.text.count("3") == 1 and sample.says == Message(calls=(DAYS,)):
+            yield sample.text.replace("3", OUTSIZE[0])
+    texts = ((sample.text, part) for sample in trial.first() for part in (f'"{city}"', city))
+    text, part = next((each for each in texts if each[0].count(each[1]) == 1), ("", city))
+    yield from (text.replace(part, value) for value in OUTSIZE if text)
 
 
 def _mistyped(texts: Iterable[str]) -> Iterator[str]:
@@ -143,12 +204,22 @@ def _mistyped(texts: Iterable[str]) -> Iterator[str]:
                 yield from (text.replace(part, other) for other in MISTYPED)
 
 
-def _wrong(bench: Bench, answer: Answer, calls: tuple[Call, ...] = ()) -> Judged | None:
+def _wrong(
+    bench: Bench,
+    answer: Answer,
+    calls: tuple[Call, ...] = (),
+    few: Sequence[int] | None = None,
+) -> Judged | None:
     """Say that the parser raises at an answer, or loses what it has said by then, or return None.
 
     Of *calls*, those of the answer with its rest, the ones behind which another has begun stay.
+    It comes token by token, or cut before a *few* of them.
     """
-    ways = list(bench.ways(answer))
+    if few is not None:
+        how = f"in {len(few)} deltas"
+        ways = [(WHOLE, (), bench.whole(answer)), (how, few, bench.stream(answer, few).said)]
+    else:
+        ways = list(bench.ways(answer))
     begun = next(len(message.calls) for how, _, message in ways if how != WHOLE)
     kept = calls[: max(begun - 1, 0)]
     for how, cuts, message in ways:

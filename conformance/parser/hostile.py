@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, product
 from typing import Any
@@ -37,6 +37,9 @@ MARKERS, INNER = 4, 40
 #: many tokens of it, in turn, and before how many markers, of those that come first.
 BLANKS, BLANK_SIZES, BEFORE = ("\n\n\n\n", "    "), (1_000, 4_000, 32_000), 5
 
+#: Escapes, and how many of one are in a string: who tries both readings of each never ends.
+ESCAPES, MANY = ("\\n", '\\"', "\\\\"), 40
+
 #: Seconds of processor time that are too few to tell how a call's time grows.
 TOO_FEW = 0.01
 
@@ -52,8 +55,22 @@ def nearly(text: str) -> Iterator[str]:
             yield text[:place] + text[place + 1 :]
 
 
-def survives(bench: Bench, text: str) -> int:
-    """Give a parser answers that are nearly this one, whole and in one delta; return how many.
+def escaped(text: str, part: str) -> Iterator[str]:
+    """Yield answers with many escapes in a string, which end behind it, or go on with a mistake.
+
+    An expression in which an escape can be read in two ways tries all of them there.
+    """
+    begins, _, rest = text.partition(part)
+    places = dict.fromkeys(place for found in _STRUCTURE.finditer(rest) for place in found.span())
+    for escape in ESCAPES:
+        begun = f"{begins}{part}{escape * MANY}"
+        for place in (0, *islice(places, MARKERS * 2)):
+            yield f"{begun}{rest[:place]}"
+            yield f"{begun}{rest[:place]}~{rest[place:]}"
+
+
+def survives(bench: Bench, texts: Iterable[str]) -> int:
+    """Give a parser answers, whole and in one delta; return how many.
 
     Raises:
         PluginHung: a call did not return.
@@ -61,7 +78,7 @@ def survives(bench: Bench, text: str) -> int:
 
     """
     count = 0
-    for each in nearly(text):
+    for each in texts:
         answer = bench.answer(each)
         bench.whole(answer)
         bench.stream(answer, ())

@@ -33,7 +33,7 @@ class Call:
         """The arguments, or their text where that is no JSON."""
         try:
             return json.loads(self.arguments, parse_constant=_no_number)
-        except ValueError:
+        except (ValueError, RecursionError):
             return f"no JSON: {self.arguments}"
 
 

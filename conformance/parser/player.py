@@ -17,6 +17,11 @@ from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 
 
+def named(earlier: Any) -> str:
+    """Return the id that a client gives a request, which begins as those of earlier turns do."""
+    return f"session-of-a-client-0123456789abcdef-{len(earlier)}"
+
+
 def served(
     plugin: Any,
     *,
@@ -38,10 +43,11 @@ def served(
     names: Any = {f"{role}_parser_name": name}
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
     said = [{"role": "user", "content": "x"}, *earlier]
-    asked: Any = {"messages": said, "tools": tools or None}
+    asked: Any = {"messages": said, "tools": tools or None, "request_id": named(earlier)}
     of: Any = ChatCompletionRequest
     if responses:
-        of, asked = ResponsesRequest, {"input": "x"}
+        flat = [{"type": "function", **tool["function"]} for tool in tools]
+        of, asked = ResponsesRequest, {"input": "x", "tools": flat}
     request = of(**asked, stream=stream, chat_template_kwargs=chat or None)
     chat = dict(chat)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
@@ -59,7 +65,7 @@ def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any
     for name, arguments in calls:
         try:
             found.append((name, json.loads(arguments)))
-        except ValueError:
+        except (ValueError, RecursionError):
             found.append((name, f"no JSON: {arguments}"))
     return (reasoning or "").strip(), (content or "").strip(), found
 
@@ -123,6 +129,19 @@ def check_whole(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> 
     """The whole answer gives what it says."""
     expected, found = message(*says), whole(plugin, deltas, **how)
     return None if found == expected else f"whole {found}\nexpected {expected}"
+
+
+def check_responses(plugin: Any, deltas: list[str], **how: Any) -> str | None:
+    """The answer says the same to a request of /v1/responses as in chat, whole and streamed."""
+    for way in (whole, lambda *given, **more: joined(streamed(*given, **more))):
+        expected = way(plugin, deltas, **how)
+        try:
+            found: Any = way(plugin, deltas, **how, responses=True)
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        if found != expected:
+            return f"in /v1/responses {found}\nexpected {expected}, as in chat"
+    return None
 
 
 def check_keeps(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> str | None:

@@ -28,6 +28,7 @@ class Role:
     together: int  #: number of the rule about both parsers of a model
     cost: int  #: number of the rule about what a step costs
     shares: int  #: number of the rule about what loading leaves to others
+    memory: int  #: number of the rule about what answers leave behind
 
     @property
     def streamed(self) -> str:
@@ -54,6 +55,7 @@ ROLES = {
         together=14,
         cost=16,
         shares=17,
+        memory=20,
     ),
     REASONING: Role(
         "RP",
@@ -64,6 +66,7 @@ ROLES = {
         together=12,
         cost=13,
         shares=14,
+        memory=21,
     ),
 }
 

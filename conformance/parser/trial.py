@@ -98,11 +98,16 @@ class Trial(Tried):
     def _all_survived(self) -> Finding:
         """Judge whether all calls end, with answers as well at which a parser may hang."""
         try:
-            texts = [sample.text for sample in self.first()]
+            known = self.first()
         except Undecided:
             return super()._all_survived()
+        texts = [sample.text for sample in known]
         # The first two are a call, or a thought, and the same with text.
-        count = hostile.survives(self.bench, texts[:2][-1])
+        count = hostile.survives(self.bench, hostile.nearly(texts[:2][-1]))
+        calls = (known[0].says or self.bench.whole(self.bench.answer(texts[0]))).calls
+        values = (call.value.values() for call in calls if isinstance(call.value, dict))
+        for part in (each for of in values for each in of if isinstance(each, str)):
+            count += hostile.survives(self.bench, hostile.escaped(texts[0], part))
         count += hostile.survives_endless(self.bench, texts[0])
         found = super()._all_survived()
         if self._obstacle is not None:

@@ -137,8 +137,10 @@ def others(role: str) -> tuple[Rule, ...]:
             title="A request leaves nothing to another one",
             statement=(
                 "An answer gives the same after others, after one that was broken off, and beside "
-                "one that is streamed at the same time, and the vocabulary of the tokenizer, which "
-                "all parsers of a server share, stays as it is."
+                "one that is streamed at the same time, also as a choice of the same request (n), "
+                + ("after one whose tool of the same name has another schema, " * (role == TOOL))
+                + "and the vocabulary of the tokenizer, which all parsers of a server share, stays "
+                "as it is."
             ),
             evidence=SERVED,
             section="Requests",
@@ -165,7 +167,9 @@ def others(role: str) -> tuple[Rule, ...]:
             evidence=SERVED,
             section="Faults",
             sources=(error,),
-            hint="A model begins twice, never ends, and writes arguments that are no object.",
+            hint="A model begins twice, never ends, and writes arguments that are no object. At a "
+            "number of 5,000 digits Python raises a plain ValueError, at lists 2,000 deep a "
+            "RecursionError: catch them beside a JSONDecodeError.",
         ),
     )
 
@@ -211,4 +215,23 @@ def cost(role: str) -> Rule:
         sources=(Source(_LOOP, "parse_delta is called in the event loop, for every token"),),
         hint="Read the delta alone, and keep what the next one needs; see the reference parsers.",
         resembles=("vllm-project/vllm#44873",),
+    )
+
+
+def forgets(role: str) -> Rule:
+    """Return the rule that nothing is left of answers that are over."""
+    return Rule(
+        id=ROLES[role].rule(ROLES[role].memory),
+        title="Finished answers leave nothing behind",
+        statement=(
+            "A parser lives as long as its request: after five thousand answers, each unlike the "
+            "others, its class, its module and their caches do not grow any more."
+        ),
+        section="Cost",
+        sources=(
+            MADE,
+            ends(Source(_LOOP, "one process serves all requests: what grows with each ends it")),
+        ),
+        hint="Look for caches without a limit, functools.cache among them, and for lists and "
+        "dictionaries of the module; a cache may have 5,000 entries.",
     )

@@ -240,5 +240,6 @@ RULES = (
     *common.others(REASONING),
     common.together(REASONING),
     common.cost(REASONING),
+    common.forgets(REASONING),
     common.leaves_others_alone(REASONING),
 )

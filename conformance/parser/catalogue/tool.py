@@ -101,9 +101,9 @@ RULES = (
             "adjust_request returns the request that it was given, whatever it sets of it; without "
             "tools, and with tool_choice none, no grammar is asked for; tools, tool_choice (none, "
             "auto, required, or a tool's name), parallel_tool_calls, and how the answer is sampled "
-            "(temperature, top_p, n, seed, max_completion_tokens) stay what the client sent; only "
-            "where a grammar is asked for may the choice become auto. A ValueError refuses a "
-            "choice."
+            "(temperature, top_p, n, seed, max_completion_tokens) stay what the client sent; its "
+            "stop, a string or a list of them, stays, alone or beside others; only where a grammar "
+            "is asked for may the choice become auto. A ValueError refuses a choice."
         ),
         evidence=SERVED,
         section="Requests",
@@ -123,7 +123,9 @@ RULES = (
         statement=(
             "Where the model writes a value without its type, the type is that of the tool's "
             "schema: integers, numbers, booleans, null, objects and lists as such, and a string "
-            "stays one, with the blanks at its ends, also where it looks like a number."
+            "stays one, with the blanks at its ends, also where it looks like a number. Tools of "
+            "/v1/responses, which are flat, have their schemas as well. What is written of NaN, "
+            "Infinity or 1e999 is JSON."
         ),
         section="Answers",
         sources=(
@@ -160,13 +162,15 @@ RULES = (
         hint="Call super().adjust_request, or set supports_required_and_named to False.",
     ),
     common.cost(TOOL),
+    common.forgets(TOOL),
     common.leaves_others_alone(TOOL),
     Rule(
         id="TP-18",
         title="Ids of calls are new in every turn",
         statement=(
             "The calls of an answer have ids that no call of the conversation has had, unless the "
-            "model writes them."
+            "model writes them, also where the ids of its requests begin alike, as clients and "
+            "/v1/responses give them."
         ),
         section="Answers",
         sources=(
