@@ -46,13 +46,13 @@ def forgets(trial: Trial) -> Finding:
         gc.collect()
         sizes.append(size_of(empty))
         count += more
-        if not (what := growing(sizes[-2:], more)):
+        if not (what := growing(sizes[-2:], more, "answer")):
             return passed(count)
     if count < STRAIGHT:
         why = f"{STRAIGHT} answers did not fit into the time there is, and after {count} {what}"
         return unjudged(why, count)
-    what = f"after {count} answers {what}".replace("request", "answer")
-    return failed(what + taking(empty, partial(serve, FEW, PARTS), FEW), count)
+    what = f"after {count} answers {what}{taking(empty, partial(serve, FEW, PARTS), FEW)}"
+    return failed(what, count)
 
 
 def _parted(trial: Trial) -> tuple[str, str]:

@@ -117,14 +117,14 @@ def flat(sizes: list[int]) -> bool:
     return max(sizes) <= sizes[0]
 
 
-def growing(sizes: list[int], requests: int) -> str | None:
+def growing(sizes: list[int], requests: int, what: str = "request") -> str | None:
     """Say by how much the plugin grew in the slowest of the last times."""
     least = min(after - before for before, after in pairwise(sizes[-LAST - 1 :])) / requests
     if least < BYTES_PER_REQUEST:
         return None
     return (
-        f"the plugin holds {sizes[-1]} bytes with no request in it, and it grows by {least:.0f} "
-        "bytes with every request"
+        f"the plugin holds {sizes[-1]} bytes with no {what} in it, and it grows by {least:.0f} "
+        f"bytes with every {what}"
     )
 
 

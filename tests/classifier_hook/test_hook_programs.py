@@ -165,6 +165,7 @@ def _case(name: str) -> dict[str, Any]:
         "turns": 3,
         "more": {"stop_reason": 7, "extra_fields": {"tags": ["x"]}},
         "changes": {"index": 3},
+        "fields": {"tenant": "a", "tags": ["x"]},
     }
     _, *taken = inspect.signature(PLAYERS[name]).parameters
     found = {each: known[each] for each in taken}
