@@ -37,6 +37,9 @@ MARKERS, INNER = 4, 40
 #: many tokens of it, in turn, and before how many markers, of those that come first.
 BLANKS, BLANK_SIZES, BEFORE = ("\n\n\n\n", "    "), (1_000, 4_000, 32_000), 5
 
+#: By how much more than its length the time for it may grow to be taken for as much.
+LINEAR = 2.0
+
 #: Escapes, and how many of one are in a string: who tries both readings of each never ends.
 ESCAPES, MANY = ("\\n", '\\"', "\\\\"), 40
 
@@ -110,7 +113,7 @@ def _blank(bench: Bench, text: str) -> int:
     places = [found.start() for found in islice(_STRUCTURE.finditer(text), BEFORE)]
     count = 0
     for place, part, goes_on in product((*places, len(text)), BLANKS, (True, False)):
-        before = 0.0
+        before, shorter = 0.0, 1
         for size in BLANK_SIZES:
             answer = bench.answer(text[:place] + part * size + text[place:] * goes_on)
             whole, streamed = partial(bench.whole, answer), partial(bench.stream, answer, ())
@@ -120,9 +123,12 @@ def _blank(bench: Bench, text: str) -> int:
             count += 2
             if STALL / 10 < took < 2 * before:
                 return count  # a limit of its own ends what takes long, as in vLLM's pythonic
+            # Where it grows with the length and no faster, it is slow, and stalls nobody more.
+            if 0 < took < LINEAR * before * size / shorter:
+                break
             if took * (BLANK_SIZES[-1] / size) ** 2 < STALL:
                 break
-            before = took
+            before, shorter = took, size
     return count
 
 
