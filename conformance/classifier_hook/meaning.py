@@ -13,16 +13,13 @@ from conformance.classifier_hook.calls import runtime
 from conformance.classifier_hook.scoring import contexts
 from conformance.classifier_hook.trial import Trial
 from conformance.findings import Finding, failed, inapplicable, passed, unjudged
+from conformance.inputs.oddities import CASED
 from conformance.oracle import asked
 from conformance.plugin.expectation import OracleFailed
 from conformance.watching.comparison import shortened
 
 #: How far numbers may be apart, in proportion.
 TOLERANCE = 1e-4
-
-#: Letters that are two in lower case, or in capitals: who looks for places in another case, and
-#: uses them in the text, is behind or ahead of it from there on.
-LONGER = "\u0130\u00df\ufb01"
 
 #: Of how many texts the author's function is asked in contexts of every kind.
 CONTEXTS = 2
@@ -73,7 +70,7 @@ def _completions(bench: Bench) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for text in bench.texts:
         yield text, "", {}
     for text in bench.texts:
-        yield f"{LONGER} {text} {LONGER}", "", {}
+        yield f"{CASED} {text} {CASED}", "", {}
     for text in bench.texts[:CONTEXTS]:
         for what, changes in contexts(bench, text):
             yield text, f", in a context with {what},", changes

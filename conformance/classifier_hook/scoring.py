@@ -93,7 +93,7 @@ def json_values(trial: Trial) -> Finding:
 def _taken(bench: Bench, *, typed: bool) -> Finding:
     """Judge scores of ordinary texts, of ordinary ones in contexts of every kind, and of odd ones.
 
-    Where there are none, other rules say so: no more are asked for.
+    The first call without scores ends it: other rules judge that.
     """
     completions: list[tuple[str, str, dict[str, Any]]] = [(text, "", {}) for text in bench.texts]
     completions += [

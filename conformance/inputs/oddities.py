@@ -19,6 +19,10 @@ Value = TypeVar("Value")
 #: Lists and objects within one another, not yet so deep that reading the JSON fails.
 DEPTH = 600
 
+#: Letters that are two or more in lower case, in capitals or folded: who looks for places in
+#: another case, and uses them in the text, is behind or ahead of it from there on.
+CASED = "\u0130\u00df\ufb01"
+
 
 def _nested(wrap: Callable[[Any], Any]) -> object:
     value: Any = "x"

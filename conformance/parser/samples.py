@@ -12,6 +12,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from conformance.inputs.oddities import CASED
 from conformance.parser.formats import LEAD, PROBE, SECOND, SIGNED, THINKING, Format, Unsaid
 from conformance.parser.messages import Call, Message
 from conformance.parser.tools import UNTYPED, drawn_tools
@@ -96,9 +97,6 @@ PADDED = "  x\n"
 
 #: The same without a new line, which formats with tags may have around each string.
 INDENTED = "  x "
-
-#: Letters that are more of them in lower case, in upper case or folded.
-CASED = "İßﬁ"
 
 #: Characters of several tokens each, where tokens are pieces of words, beside one another; one
 #: that two make up, which some write as another one, and one that ends a line to ``splitlines``.

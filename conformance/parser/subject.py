@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.checking import Simulation, Undecided
+from conformance.inputs.oddities import CASED
 from conformance.parser import formats, markers
 from conformance.parser.bench import Bench, NotMade
 from conformance.parser.formats import Format
 from conformance.parser.messages import Message
 from conformance.parser.roles import REASONING, ROLES, TOOL
-from conformance.parser.samples import CASED, Drawing, Sample, holding
+from conformance.parser.samples import Drawing, Sample, holding
 from conformance.parser.tokens import Answer
 from conformance.parser.wanted import Wanted
 from conformance.plugin import vocabulary

@@ -232,7 +232,7 @@ def rows(trial: Trial) -> Finding:
 
 
 def _encoded(encode: Any, features: Any, *, known: bool) -> Any:  # noqa: ANN401 - a model's method, and arrays
-    """Return the rows of an item; None where none are made, and nobody says that they can be."""
+    """Return the rows of an item; None where the encoder refuses one that is not *known*."""
     found = ask("the encoder", encode, features)
     if known and found.error is not None:
         raise found.error

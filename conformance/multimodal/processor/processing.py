@@ -146,7 +146,7 @@ def in_the_same_place(bench: Bench) -> str | None:
 
 
 def _made_again(bench: Bench, item: Item, other: Prompt) -> Processed | None:
-    """Process an item, and another one in its object; None if somebody still has that."""
+    """Process an item, then another one in the same object; None if the plugin holds it."""
     processor, prompt, (twin,) = bench.processor(), alone(item), other.items
     items = bench.host.parsed(processor, {item.modality: [item.make()]})
     used = _only(items[item.modality])
@@ -156,7 +156,7 @@ def _made_again(bench: Bench, item: Item, other: Prompt) -> Processed | None:
     bench.host.applied(processor, bench.tokens(prompt), items, options)
     del items
     if sys.getrefcount(used) > _OWN_REFERENCES or weakref.getweakrefcount(used):
-        return None  # it is not freed, or whoever has it is told when it is
+        return None  # CPython would not free it, or would tell who has a weak reference
     items = bench.host.parsed(processor, {item.modality: [twin.make()]})
     fresh = _only(items[item.modality])
     if isinstance(used, np.ndarray):
