@@ -30,8 +30,13 @@ if TYPE_CHECKING:
 #: Whatever a program may import beside the plugin and the standard library.
 ALLOWED = {"numpy", "torch", "vllm"}
 
-#: Plugins of which there is no program: what a program is made of ends with their process.
-WITHOUT = {"copies_from_null_pointer", "exits_process"}
+#: Plugins of which there is no program: what it is made of ends with their process, or keeps the
+#: parameters that CPython would make others in place of.
+WITHOUT = {
+    "copies_from_null_pointer",
+    "exits_process",
+    "knows_requests_by_their_parameters",
+}
 
 
 def shows_nothing(rule: str, status: int, said: str) -> bool:

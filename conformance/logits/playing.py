@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import abc
 import math
+import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -19,13 +21,16 @@ from vllm.sampling_params import SamplingParams
 
 from conformance.inputs.history import SENT, Choice, History, Request, Shape, Step
 from conformance.inputs.words import following
-from conformance.logits.calls import PluginMisshapen, PluginRaised, note
+from conformance.logits.calls import PluginMisshapen, PluginRaised, note, watchers
 from conformance.logits.configuration import MAX_MODEL_LEN
 from conformance.logits.extra_parameters import put_behind_grammars
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.requests import Stock
 from conformance.logits.rows import differing, same
 from conformance.watching.interruption import PluginHung, place_in
+
+#: References to parameters that only a playing has: its own, and the argument of the question.
+_OWN_REFERENCES = 2
 
 
 @attrs.define
@@ -119,6 +124,9 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
     shape: Shape
     twins: dict[str, TwinT] = attrs.field(factory=dict)
     requests: dict[str, Request] = attrs.field(factory=dict)
+    gone: list[Request] = attrs.field(factory=list)  #: finished, of those in :attr:`params`
+    #: Whether requests get parameters of others that are gone, as :meth:`_freed` says.
+    reuses: bool = True
     params: dict[str, SamplingParams] = attrs.field(factory=dict)
     served: list[Request] = attrs.field(factory=list)  #: those that are over, too
     troubles: list[Trouble] = attrs.field(factory=list)
@@ -221,7 +229,9 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
     def join(self, request: Request) -> SamplingParams:
         """Take note of a request that joins, and return its parameters."""
         self.requests[request.name] = request
-        params: SamplingParams = self.bench.params(request.choice, greedy=request.greedy)
+        params: SamplingParams = self.bench.params(
+            request.choice, greedy=request.greedy, reused=self._freed()
+        )
         self.params[request.name] = params
         # An engine ends a request that fills its context, whatever else is said.
         most = self.bench.served(MAX_MODEL_LEN, request.choice, prompt=request.prompt)
@@ -230,6 +240,27 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         self.endings.follow(request.name, most, stops)
         self.served.append(request)
         return params
+
+    def leave(self, name: str) -> None:
+        """Take note of a request that finishes."""
+        self.gone.append(self.requests.pop(name))
+
+    def _freed(self) -> SamplingParams | None:
+        """Return the parameters of a request that is gone, if only this playing still has them.
+
+        CPython makes new objects where others have just been freed.  Whoever knows a request by
+        ``id(sampling_params)`` then takes it for another; this is the same without the luck.
+        Parameters that were written to are kept, for :meth:`finish`.
+        """
+        for index, request in enumerate(self.gone if self.reuses else ()):
+            name = request.name
+            others = sys.getrefcount(self.params[name]) - _OWN_REFERENCES - watchers()
+            if others > 0 or weakref.getweakrefcount(self.params[name]):
+                continue
+            if self.bench.unchanged(self.params[name], request.choice, greedy=request.greedy):
+                del self.gone[index]
+                return self.params.pop(name)
+        return None
 
     def logits(self, names: Sequence[str], index: Sequence[int]) -> torch.Tensor:
         """Return these rows of what the model gives, behind the grammars of their requests."""
@@ -331,8 +362,10 @@ class Playing(abc.ABC, Generic[BenchT, HostT, SeenT, TwinT]):
         """
         if not self.troubles:
             for request in self.served:
-                params = self.params[request.name]
-                if not self.bench.unchanged(params, request.choice, greedy=request.greedy):
+                params = self.params.get(request.name)
+                if params is not None and not self.bench.unchanged(
+                    params, request.choice, greedy=request.greedy
+                ):
                     said = "the plugin wrote to its SamplingParams"
                     self.trouble(Kind.PARAMETERS, said, request.name)
         if not self.troubles:

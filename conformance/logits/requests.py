@@ -326,10 +326,19 @@ class Stock:
         changed = greedy and self.greedy(choice)
         return label(choice) + ", temperature=0" * changed
 
-    def params(self, choice: Choice, *, greedy: bool = False) -> SamplingParams:
-        """Return a fresh ``SamplingParams``: no two requests share one, or a container in it."""
+    def params(
+        self, choice: Choice, *, greedy: bool = False, reused: SamplingParams | None = None
+    ) -> SamplingParams:
+        """Return a fresh ``SamplingParams``: no two requests share one, or a container in it.
+
+        Args:
+            choice: the parameter set.
+            greedy: whether it is asked for at temperature 0.
+            reused: an object that nobody has any more, which becomes the one that is returned.
+
+        """
         prototype = self._prototype(choice, greedy=greedy)
-        params = copy.copy(prototype)
+        params = copy.copy(prototype) if reused is None else _overwritten(reused, prototype)
         # Deep copies of whole parameter sets would be a third of the time of an example.
         for field in self._containers[choice, greedy]:
             setattr(params, field, _copied(getattr(prototype, field)))
@@ -351,6 +360,14 @@ class Stock:
         # told of the row that the masked one is a copy of.
         plain = self._combined or not self.masking.wanted
         return self.masking.plain(row) if plain else row
+
+
+def _overwritten(params: SamplingParams, prototype: SamplingParams) -> SamplingParams:
+    """Return parameters that are now a shallow copy of the prototype, at the address they had."""
+    vars(params).clear()
+    for field in params.__struct_fields__:
+        setattr(params, field, getattr(prototype, field))
+    return params
 
 
 def _copied(value: object) -> object:

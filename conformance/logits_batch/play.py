@@ -107,7 +107,7 @@ def play(bench: Bench, history: History, shape: Shape, *, reuses: bool = True) -
         bench: the plugin with what it is tried on.
         history: what happens to which requests.
         shape: what the history is about.
-        reuses: whether new requests get the lists of those that are gone.
+        reuses: whether new requests get the lists and parameters of those that are gone.
 
     """
     with limited():
@@ -127,7 +127,7 @@ def play(bench: Bench, history: History, shape: Shape, *, reuses: bool = True) -
         except PluginRaised as error:
             kind = Kind.CLAIM if error.call == Call.CLAIM else Kind.CONSTRUCTOR
             return Played((Trouble(kind, 0, str(error)),), frozenset())
-        run = _Play(bench, host, seen, shape)
+        run = _Play(bench, host, seen, shape, reuses=reuses)
         run.steps(history, partial(_step, run))
         return run.finish(partial(_retire, run, plugin))
 
@@ -138,7 +138,7 @@ def _step(run: _Play, step: Step) -> None:
         Joining(request.name, list(request.prompt), run.join(request)) for request in step.join
     ]
     for name in step.finish:
-        run.requests.pop(name)
+        run.leave(name)
     try:
         host.schedule(
             finish=step.finish,

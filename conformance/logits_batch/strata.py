@@ -184,10 +184,10 @@ TIMES = {
 #: That an entry point sees no tokens is said nowhere: what comes of it is advice.
 APART = frozenset((ENTRY_POINT,))
 
-#: What is wrong with a row that depends on :meth:`host.Host._made`.
-_KNOWN_BY_LIST = (
+#: What is wrong with a row that depends on what :func:`play` reuses.
+_KNOWN_BY_ID = (
     "the request gets the state of a finished one: the plugin identifies requests by the id() of "
-    "their lists, and Python reuses the addresses of freed lists; keep state by row"
+    "their lists or parameters, and Python reuses the addresses of freed objects; keep state by row"
 )
 
 
@@ -198,8 +198,8 @@ def run(bench: Bench, shape: Shape, drawn: History) -> Example:
     played = play(bench, drawn, shape)
     if shape == CHUNK and minds_resuming(drawn, played, partial(play, bench, shape=RESUME)):
         return Example(shape, drawn, attrs.evolve(played, troubles=()), ())
-    if _minds_lists(bench, drawn, shape, played):
-        said = attrs.evolve(played.troubles[0], message=_KNOWN_BY_LIST)
+    if _minds_addresses(bench, drawn, shape, played):
+        said = attrs.evolve(played.troubles[0], message=_KNOWN_BY_ID)
         return Example(shape, drawn, attrs.evolve(played, troubles=(said,)), (("LB-06",),))
     choices = {request.name: request.choice for step in drawn for request in step.join}
     about_none = any(
@@ -241,8 +241,8 @@ def _broken_by(shape: Shape, kind: Kind, *, about_none: bool) -> tuple[str, ...]
     return STRATA.broken(shape, kind)
 
 
-def _minds_lists(bench: Bench, drawn: History, shape: Shape, played: Played) -> bool:
-    """Tell whether a row differs only where a request gets the list of one that is gone.
+def _minds_addresses(bench: Bench, drawn: History, shape: Shape, played: Played) -> bool:
+    """Tell whether a row differs only where a request gets the objects of one that is gone.
 
     What differs now and then, as what a thread does, is no sign of that.
     """

@@ -143,7 +143,7 @@ def _step(run: _Play, step: Step) -> None:
     for name in (*step.finish, *(joined.name for joined in joining)):
         run.paused.pop(name, None)
     for name in step.finish:
-        del run.requests[name]
+        run.leave(name)
     try:
         host.schedule(
             finish=finish, pause=pause, join=joining, rest=step.rest, chunk=dict(step.chunk)

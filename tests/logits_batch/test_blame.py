@@ -39,6 +39,6 @@ def test_what_comes_back_with_used_lists_is_blamed_on_them(
 
     monkeypatch.setattr(strata, "play", play)
 
-    found: Any = strata._minds_lists(None, (), strata.PLAIN, _played(TROUBLE))  # type: ignore[arg-type]
+    found: Any = strata._minds_addresses(None, (), strata.PLAIN, _played(TROUBLE))  # type: ignore[arg-type]
 
     assert found is minds

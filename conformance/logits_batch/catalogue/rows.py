@@ -46,8 +46,8 @@ RULES = section(
         statement=(
             "When a finished request is replaced, its index appears in `added` only: adding must "
             "overwrite or clear whatever the row's previous occupant left. "
-            "This holds for a plugin that identifies requests by the `id()` of their lists, too: "
-            "Python reuses the addresses of freed lists."
+            "This holds for a plugin that identifies requests by the `id()` of their lists or "
+            "parameters, too: Python reuses the addresses of freed objects."
         ),
         sources=(
             document("Use Add operations to replace as many finished requests with new requests"),
