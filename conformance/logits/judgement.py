@@ -272,7 +272,8 @@ def _failure(
 ) -> Judged:
     """Return the failure with the smallest history that shows it, unless it is all advice."""
     if rule == _mixed(trial) and _advised(trial):
-        return passed(len(examples) - len(failing), sweeps.acted(examples)), None
+        others = [example for example in examples if rule not in example.rules()]
+        return passed(len(others), sweeps.acted(others)), None
     strata = trial.contract.strata
     plainly = [each for each in _plainly(trial, failing) if rule in each.rules()]
     smallest = min(plainly or failing, key=lambda example: history.size(example.history))

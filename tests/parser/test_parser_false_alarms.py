@@ -73,7 +73,7 @@ def test_nothing_is_shown_of_a_format_that_nobody_knows(zygote: Zygote, tmp_path
     assert results["TP-01"].verdict is Verdict.PASS
     for rule in ("TP-03", "TP-04", "TP-05", "TP-09"):
         assert results[rule].verdict is Verdict.NOT_VERIFIED
-        assert "[parser] samples = [" in str(results[rule].message)
+        assert "[[parser.samples]]" in str(results[rule].message)
     assert Verdict.FAIL not in {found.verdict for found in results.values()}
 
 
