@@ -51,6 +51,9 @@ DEFECTIVE_PARSER = tuple(
 )
 UNUSUAL_PARSER = tuple(FIXTURES / "unusual" / name for name in ("parser_tool", "parser_reasoning"))
 
+#: What rules come to for a correct plugin.
+GOOD = frozenset((Verdict.PASS, Verdict.NOT_APPLICABLE))
+
 needs_uv = pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on PATH: ./run test")
 
 #: Generations by the folder of their galleries.
@@ -215,9 +218,7 @@ def good(rule: str) -> frozenset[Verdict]:
     """Return what a rule may come to for a correct plugin, on this machine."""
     # Some of vLLM's own models resample with it.
     lacks = rule == "MM-88" and importlib.util.find_spec("torchaudio") is None
-    return frozenset(
-        (Verdict.PASS, Verdict.NOT_APPLICABLE, *([Verdict.NOT_VERIFIED] if lacks else ()))
-    )
+    return GOOD | {Verdict.NOT_VERIFIED} if lacks else GOOD
 
 
 def certificate_of(zygote: Zygote, settings: Settings) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support import ROOT, Specimen, certify
+from support import GOOD, ROOT, Specimen, certify
 
 from conformance.generations import named
 from conformance.rules import Evidence, Level
@@ -27,7 +27,6 @@ HOOKS = (
 )
 ARTICLE = "article_plugin.py:PointCloudPlugin"
 
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason=f"needs {FOLDER}, which lies beside the checkout"

@@ -82,14 +82,14 @@ def bench(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Measure what processors of every kind, classifier hooks and parsers cost.
+    """Measure what a plugin costs: per step, and in throughput.
 
-    Everything is measured in turns with something else: a step with that of a processor that does
-    nothing, an engine with the plugin with one without. The same thing against itself tells what
-    the machine's noise is, and less than that is never called a difference.
+    Two things are always measured in turns: a step with the plugin and one with a processor that
+    does nothing, an engine with the plugin and one without it. Measuring the same thing against
+    itself gives the noise of the machine; a smaller difference is never reported as one.
 
-    Writes performance.json, and benchmark.json for pytest-benchmark compare, beside the
-    certificate, and draws the certificate's page again where it is of the same source.
+    Writes performance.json beside the certificate, and benchmark.json for pytest-benchmark
+    compare. If the certificate is of the same source, its page is drawn again with the figures.
     """
     measures = () if measure is None else choose("--measure", measure, MEASURES)
     settings = Settings(

@@ -80,9 +80,10 @@ def report(directory: Path, *, draw: bool, as_json: bool) -> int:
 def verify(certificate: Path, source: Path | None, *, as_json: bool) -> int:
     """Check that a certificate says what its rule results say.
 
-    CERTIFICATE is a certificate.json, or a folder of certificates. The verdict is decided again,
-    the rules are compared with the catalogue, the digest with the plugin's source where that is
-    at hand, and badges and statements beside it with what it says. Nothing of the plugin is run.
+    CERTIFICATE is a certificate.json, or a folder of certificates. Decides the verdict again from
+    the rule results, and compares the rules with the catalogue, the digest with the plugin's
+    source if that is at hand, and the badges and statements beside it with the certificate. Runs
+    no code of the plugin.
 
     Exit status: 0 if nothing is wrong, else 1.
     """

@@ -80,17 +80,16 @@ Recorded = tuple[dict[str, Any], list[dict[str, Any]], str | None]
 def host(
     *, interface: str, device: str, seed: int, as_json: bool, report: Path, stream: Path | None
 ) -> int:
-    """Judge the installed vLLM as a host of batch logits processors.
+    """Judge the installed vLLM, a fork or a hardware plugin as the host of plugins.
 
-    Runs a real engine, a fork or a hardware plugin as it is installed here, with two processors
-    that write down every call, and judges what they were sent: the batch updates, the
-    lists of output tokens, the logits, and when each call was made.
+    logits-processor: runs a real engine with two processors that record every call, and judges
+    what they were sent: batch updates, lists of output tokens, logits, and the order of the calls.
 
-    With --interface classifier-hook: plays scenes, in virtual time, with the runtime of classifier
-    hooks on the installed vLLM's AsyncLLM, whose engine follows scripts.
+    classifier-hook: runs the hook runtime on the installed vLLM's AsyncLLM, in virtual time; the
+    engine behind it follows scripts.
 
-    With --interface multimodal: drives the installed vLLM's scheduler without a model, and judges
-    when it encodes items, what it keeps of them, and which prefixes it uses again.
+    multimodal: runs the installed vLLM's scheduler without a model, and judges when it encodes
+    items, what it caches of them, and which prefixes it reuses.
     """
     console = make_console()
     started = time.monotonic()

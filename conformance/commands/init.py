@@ -52,11 +52,11 @@ SERVICES = {
 )
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 def init(targets: tuple[str, ...], ci: str | None, *, force: bool) -> int:
-    """Write a profile and a CI file for a plugin, by looking at it.
+    """Inspect a plugin, and write its first profile and a CI file.
 
-    The profile says how requests switch the plugin on and off. What can be found out by watching
-    the plugin is filled in, the rest is a comment to complete. It lies beside the plugin's source
-    as NAME.conformance.toml, or here where the plugin is installed elsewhere.
+    The profile says how requests switch the plugin on and off. What the harness observes is filled
+    in; the rest is a comment to complete. The file is NAME.conformance.toml beside the plugin's
+    source, or in this folder if the plugin is installed elsewhere.
     """
     console = make_console()
     plugins, profiles, unknown = _watched(targets, console)

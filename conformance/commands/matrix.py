@@ -108,8 +108,8 @@ def matrix(
       vllm-conformance matrix --vllm 0.28,0.30,0.32 --with . my_package.my_module:MyProcessor
       vllm-conformance matrix --vllm 0.31,0.32 dist:my-distribution
 
-    Every release gets an environment of its own, with the harness as it is here; uv makes them
-    side by side, once. Targets are those of certify, and so is what is written for each release.
+    Each release gets its own environment with this harness; uv makes them in parallel, once.
+    Targets and reports are those of certify.
     """
     from conformance.matrix import session, table
 

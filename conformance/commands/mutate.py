@@ -73,16 +73,16 @@ def mutate(
       vllm-conformance mutate my_package.my_module:MyLogitsProcessor
       vllm-conformance mutate path/to/file.py --mutants 200 --json changes.json
 
-    A statement is removed, a comparison replaced, a number made one greater, a condition negated:
-    one change at a time, in a copy. Each changed plugin is certified with the quick budget in
-    the simulator. What gets the same certificate as the plugin itself is shown as a difference:
-    either the change makes no difference to anybody, or nobody would notice that mistake.
+    Each copy of the plugin gets one change: a statement is removed, a comparison replaced, a
+    number made one greater, or a condition negated. It is certified in the simulator with the
+    quick budget. A change that does not change the certificate is printed as a diff: either it
+    makes no difference, or this mistake would go unnoticed.
 
     \b
-    What to do about those that matter:
-      say in the profile what the plugin means (expected; see docs/expected.md)
-      add parameters to the profile that lead to the line
-      report a rule that is missing
+    If a mistake would go unnoticed:
+      state in the profile what the plugin is for (expected; see docs/expected.md)
+      add parameters to the profile that reach the changed line
+      report the missing rule
     """
     from conformance.mutation import session
     from conformance.running.runner import Certification

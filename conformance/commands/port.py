@@ -55,20 +55,19 @@ def port(
     report: Path,
     seed: int,
 ) -> int:
-    """Write a class for both model runners from a logits processor of the V1 model runner.
+    """Write a class for both model runners from a logits processor for the V1 model runner.
 
     \b
     For example:
       vllm-conformance port my_package.my_module:MyLogitsProcessor
 
-    The written class derives from yours and serves either runner, so it can stand in its place
-    wherever vLLM loads yours. It is one readable file that needs vLLM alone, and a start: it
-    tells your class of the requests of Model Runner V2 as the V1 runner would, for which tokens
-    are copied to the host in every step. Where your class wraps request-level callables it calls
-    them itself, drafts of speculative decoding included.
+    The new class derives from yours and can replace it wherever vLLM loads it. It is one readable
+    file that needs only vLLM, and a starting point: under Model Runner V2 it calls your class as
+    the V1 runner would, and for that copies tokens to the host in every step. If your class wraps
+    request-level callables, the new one calls them itself, also for draft tokens.
 
-    Then it is certified for both interfaces, and each against the other (LS-31): what fails is
-    what stands in the way.
+    The new class is then certified for both interfaces, and the two are compared (LS-31). What
+    fails shows what is left to do.
     """
     from conformance.porting.looking import name_of, written
     from conformance.running.zygotes import start_zygote

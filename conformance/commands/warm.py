@@ -18,13 +18,12 @@ from conformance.worker import nursery
 
 @click.command(epilog="Exit status: 0 when it was ended, 3 vLLM cannot be imported, 4 usage.")
 def warm() -> None:
-    """Keep vLLM imported in the background of your work, until Ctrl-C.
+    """Keep vLLM imported for later runs, until Ctrl-C.
 
-    Every run of this environment, in any terminal, then starts without the import, which is most
-    of the time of a short one: certify, replay, pytest --plugin-path.  The plugin itself is
-    imported anew by each run.  A run whose variables (VLLM_..., CUDA_... and the like) differ from
-    those of this command imports vLLM by itself, and so does one after vLLM or the harness was
-    changed.
+    The import is most of the time of a short run. While this command runs, certify, replay and
+    pytest --plugin-path of the same environment skip it, in any terminal; each still imports the
+    plugin itself. A run imports vLLM itself if its variables (VLLM_..., CUDA_... and the like)
+    differ from those of this command, or if vLLM or the harness has changed.
     """
     from conformance.running.zygotes import start_nursery
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from specimens import hook_references
-from support import UNUSUAL_HOOK, Specimen, certify, gallery
+from support import GOOD, UNUSUAL_HOOK, Specimen, certify, gallery
 
-from conformance.verdict import Verdict
 from fixtures.classifier_service.service import ClassifierService
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 #: A hook whose service is named, as an operator would name it.  It has a connection for each call:
 #: httpcore 1.0.9 loses those for which calls were queued that are cancelled together.

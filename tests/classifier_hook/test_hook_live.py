@@ -10,7 +10,7 @@ import attrs
 import pytest
 from old_hosts import certified, failures
 from specimens import REFERENCE_HOOK, hook_references
-from support import DEFECTIVE_HOOK, UNUSUAL_HOOK, certify, gallery
+from support import DEFECTIVE_HOOK, GOOD, UNUSUAL_HOOK, certify, gallery
 
 from conformance.classifier_hook import witness
 from conformance.classifier_hook.catalogue import RULES
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 LIVE = [
     specimen for specimen in gallery(DEFECTIVE_HOOK) if specimen.evidence is not Evidence.SIMULATOR
 ]

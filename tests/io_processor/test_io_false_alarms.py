@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from specimens import io_references
-from support import UNUSUAL_IO, certify, gallery
+from support import GOOD, UNUSUAL_IO, certify, gallery
 
 from conformance.settings import Budget
 from conformance.verdict import Verdict
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 REFERENCES = io_references()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from support import UNUSUAL, Specimen, certify, gallery
+from support import GOOD, UNUSUAL, Specimen, certify, gallery
 
 from conformance.engine.models import tiny_llama
 from conformance.rules import Evidence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from conformance.verdict import RuleResult
     from conformance.worker import Zygote
 
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 #: Waits for token 347, which no attribute, constant or comparison tells.
 HIDDEN = """\

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from specimens import correct
-from support import FIXTURES, GENERATIONS, ROOT, UNUSUAL, Specimen, certify, gallery
+from support import FIXTURES, GENERATIONS, GOOD, ROOT, UNUSUAL, Specimen, certify, gallery
 
 from conformance.rules import Evidence
 from conformance.running.runner import Certification
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 #: Relies on what it has refused all else but.
 DEMANDS_MUCH = """\

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support import DEFECTIVE, DEFECTIVE_SLOT, FIXTURES, ROOT, Specimen, certify, gallery
+from support import DEFECTIVE, DEFECTIVE_SLOT, FIXTURES, GOOD, ROOT, Specimen, certify, gallery
 
 from conformance.engine.models import tiny_llama
 from conformance.engine.server import Server
@@ -104,7 +104,6 @@ GPUModelRunner.execute_model = execute_model
 class Plugin(TargetTokenLogitsProcessor):
     pass
 """
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 
 def _broken(results: dict[str, RuleResult]) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ import attrs
 import pytest
 import torch
 from specimens import references, slot_references
-from support import DEFECTIVE, DEFECTIVE_SLOT, certify, gallery
+from support import DEFECTIVE, DEFECTIVE_SLOT, GOOD, certify, gallery
 from user import CLI, certificates, run, verdicts
 
 from conformance.logits.meaning import Meaning
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 RULES = {"LB-46", "LS-43"}
 MEANT = [each for each in (*gallery(DEFECTIVE), *gallery(DEFECTIVE_SLOT)) if each.rule in RULES]
 SIMULATOR = ("--evidence", "simulator")
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 PLUGIN = """
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor

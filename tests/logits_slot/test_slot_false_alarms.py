@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from specimens import slot_references
-from support import UNUSUAL_SLOT, certify, gallery
+from support import GOOD, UNUSUAL_SLOT, certify, gallery
 
 from conformance.rules import Evidence
 from conformance.verdict import Verdict
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from support import Specimen
 
     from conformance.worker import Zygote
-
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from specimens import slot_references
-from support import DEFECTIVE_SLOT, ROOT, Specimen, certify, gallery
+from support import DEFECTIVE_SLOT, GOOD, ROOT, Specimen, certify, gallery
 
 from conformance.generations import named
 from conformance.reporting.session import write_reports
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 GENERATION = named("logits/slot")
 #: Without the one that configurations are for.
 RULES = {rule.id: rule for rule in GENERATION.rules if rule.id != GENERATION.configured}
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 REFERENCE = ROOT / "reference_plugins" / "logits_slot" / "target_token.py"
 REFERENCES = [
     specimen.target + ("@logits/slot" if "Dual" in specimen.target else "")

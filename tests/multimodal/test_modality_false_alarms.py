@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from specimens import modality_references
-from support import UNUSUAL_MODALITY, Specimen, certify, gallery
+from support import GOOD, UNUSUAL_MODALITY, Specimen, certify, gallery
 
 from conformance.settings import UsageError
 from conformance.verdict import Verdict
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from conformance.worker import Zygote
 
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 #: A plugin of which nobody knows what it takes.
 STRANGE = """\

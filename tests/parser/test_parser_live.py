@@ -9,7 +9,7 @@ import attrs
 import pytest
 from old_hosts import certified, failures
 from specimens import REFERENCE_PARSER
-from support import DEFECTIVE_PARSER, UNUSUAL_PARSER, Specimen, certify, gallery
+from support import DEFECTIVE_PARSER, GOOD, UNUSUAL_PARSER, Specimen, certify, gallery
 
 from conformance.engine.asking import Question
 from conformance.parser import generations
@@ -26,7 +26,6 @@ SERVED = {
     generation.name: {rule.id for rule in generation.rules if Evidence.SERVER in rule.evidence}
     for generation in generations
 }
-GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 #: For each rule that a server shows, a parser whose fault soon shows there.
 LIVE = {
