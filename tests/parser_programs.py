@@ -24,7 +24,7 @@ TOP = """\
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-from vllm.parser.parser_manager import ParserManager
+{imports}from vllm.parser.parser_manager import ParserManager
 
 {given}
 tokenizer = ByT5Tokenizer(){special}
@@ -67,8 +67,49 @@ print("and with a stop string, for which {held} letters are held back, but not t
 said = streamed({held})
 """
 
+READS = """
+text = "".join(DELTAS)
+ids, raised = tokenizer.encode(text), None
+try:
+    Parser({made}).parse(text, request, {calls}, ids)
+except Exception as error:
+    raised = f"{{type(error).__name__}}: {{error}}"
+print("raised", raised)
+"""
+
+GOES_ON = """
+parser, last, raised = Parser({made}), len(DELTAS), None
+try:
+    for number, text in enumerate(DELTAS, 1):
+        ids = tokenizer.encode(text, add_special_tokens=number == last)
+        parser.parse_delta(text, ids, request, {prompt}, finished=number == last)
+except Exception as error:
+    raised = f"{{type(error).__name__}}: {{error}}"
+print("raised", raised)
+"""
+
+#: A request of the other API, whose tools are flat.
+RESPONSES = """
+text, said = "".join(DELTAS), []
+ids = tokenizer.encode(text)
+flat = [{{"type": "function", **tool["function"]}} for tool in TOOLS]
+for asked in (request, ResponsesRequest(input="x", tools=flat)):
+    try:
+        said.append(Parser({asked}).parse(text, asked, {calls}, ids))
+    except Exception as error:
+        said.append(f"raised {{type(error).__name__}}: {{error}}")
+    print(f"{{type(asked).__name__}}:", said[-1])
+"""
+
+IMPORTS = {
+    "responses": ("from vllm.entrypoints.openai.responses.protocol import ResponsesRequest\n"),
+}
+
 #: Parts of a program, by what its case is.
 PARTS = {
+    "reads": (READS,),
+    "goes_on": (GOES_ON,),
+    "responses": (RESPONSES,),
     "streamed": (WHOLE, STREAMED),
     "whole": (WHOLE,),
     "keeps": (WHOLE,),
@@ -78,6 +119,9 @@ PARTS = {
 
 #: Ids of calls are drawn.
 _ID = re.compile(r"(?<=['\"])(chatcmpl-tool-|call_|functions\.)[\w.:-]*(?=['\"])")
+
+#: The same character so often that a program rather says how often.
+_RUN = re.compile(r"(.)\1{199,}")
 
 PRINTED = "\n# It printed:\n"
 
@@ -94,7 +138,8 @@ def short(case: Mapping[str, Any]) -> str | None:
     if parts is None:
         return None
     # Where calls differ or are lost, it is no matter which types arguments have.
-    for typed in (False, True) if scene["is"] in ("streamed", "keeps", "stops") else (True,):
+    untyped = scene["is"] in ("streamed", "keeps", "stops", "responses")
+    for typed in (False, True) if untyped else (True,):
         source = _source(case, scene, parts, typed=typed)
         printed, left = _run(source)
         if _shown(scene, left):
@@ -116,7 +161,7 @@ def _source(
     docstring = f"{case['target']}, {rule.id}: {rule.title}.{says}"
     text = "".join(scene["deltas"])
     tools = [_tool(tool, text if typed else "") for tool in scene["tools"]]
-    given = laid_out(literal(scene["deltas"]), before="DELTAS = ")
+    given = list(map(_counted, laid_out(literal(scene["deltas"]), before="DELTAS = ")))
     if tools:
         given += laid_out(literal(tools), before="TOOLS = ")
     made = "tokenizer, request.tools" if tools else "tokenizer"
@@ -127,6 +172,8 @@ def _source(
     special = laid_out(literal(scene["special"]), before="\ntokenizer.add_tokens(", after=")")
     return "".join((TOP, *parts)).format(
         docstring='"""' + docstring.replace("\\", "\\\\") + '"""',
+        imports=IMPORTS.get(scene["is"], ""),
+        asked=made.replace("request.", "asked."),
         given="\n".join(given),
         special="\n".join(special) if scene["special"] else "",
         tools=", tools=TOOLS" if tools else "",
@@ -137,6 +184,17 @@ def _source(
         held=scene.get("held", 0),
         prompt="[]" if plain else f"tokenizer.encode({scene['prompt']!r})",
     )
+
+
+def _counted(line: str) -> str:
+    """Return a line with a text, in which long runs of a character are counted."""
+    if not _RUN.search(line):
+        return line
+    quote = line.strip()[0]
+    found = _RUN.sub(
+        lambda run: f"{quote} + {quote}{run[1]}{quote} * {len(run[0])} + {quote}", line
+    )
+    return found.replace(f"{quote}{quote} + ", "").replace(f" + {quote}{quote}", "")
 
 
 def _words(says: list[Any]) -> str:
@@ -166,11 +224,15 @@ def _run(source: str) -> tuple[str, dict[str, Any]]:
 
 def _shown(scene: Mapping[str, Any], left: Mapping[str, Any]) -> bool:
     """Tell whether a program that was executed shows the fault."""
+    if scene["is"] in ("reads", "goes_on"):
+        return left["raised"] is not None
+    if scene["is"] == "responses":
+        chat, responses = left["said"]
+        return isinstance(responses, str) or _message(*chat) != _message(*responses)
     whole = left.get("whole")
     made = None
     if whole is not None:
-        reasoning, content, calls = whole
-        made = message(reasoning, content, [(each.name, each.arguments) for each in calls or ()])
+        made = _message(*whole)
     streamed = joined([each for each in left.get("said", ()) if each])
     if scene["is"] == "streamed":
         return streamed != made
@@ -181,3 +243,8 @@ def _shown(scene: Mapping[str, Any], left: Mapping[str, Any]) -> bool:
         assert made is not None
         return bool(made[2][: len(expected[2])] != expected[2])
     return (made if scene["is"] == "whole" else streamed) != expected
+
+
+def _message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any, ...]:  # noqa: ANN401 - vLLM's
+    """Return what a client has of a whole answer."""
+    return message(reasoning, content, [(each.name, each.arguments) for each in calls or ()])

@@ -108,27 +108,47 @@ def survives_endless(bench: Bench, text: str) -> int:
 def _blank(bench: Bench, text: str) -> int:
     """Give a parser white space within an answer, which ends there or goes on; return how often.
 
-    It is as long as answers come where a shorter one does not show that this takes no time.
+    It goes on as it was, or with a marker that begins twice, at which a pattern fails.
     """
     places = [found.start() for found in islice(_STRUCTURE.finditer(text), BEFORE)]
     count = 0
-    for place, part, goes_on in product((*places, len(text)), BLANKS, (True, False)):
-        before, shorter = 0.0, 1
-        for size in BLANK_SIZES:
-            answer = bench.answer(text[:place] + part * size + text[place:] * goes_on)
-            blank = f"{len(answer)} tokens of {quoted(part)} again and again"
-            told = f"the parser, given {blank} behind {quoted(text[:place])},"
-            took = brief(told, partial(bench.whole, answer))  # no delta is as long as that
-            count += 1
-            if STALL / 10 < took < 2 * before:
-                return count  # a limit of its own ends what takes long, as in vLLM's pythonic
-            # Where it grows with the length and no faster, it is slow, and stalls nobody more.
-            if 0 < took < LINEAR * before * size / shorter:
-                break
-            if took * (BLANK_SIZES[-1] / size) ** 2 < STALL:
-                break
-            before, shorter = took, size
+    for place, part in product((*places, len(text)), BLANKS):
+        begins, ends = text[:place], text[place:]
+        for rest in dict.fromkeys((ends, ends[:1] + ends, "")):
+            tried, limited = _between(bench, begins, part, rest)
+            count += tried
+            if limited:
+                return count
     return count
+
+
+def _between(bench: Bench, begins: str, part: str, ends: str) -> tuple[int, bool]:
+    """Give a parser a run of white space within an answer, longer and longer.
+
+    It is as long as answers come where a shorter one does not show that this takes no time.
+
+    Returns:
+        how many answers those were, and whether a limit of the parser's own ends what takes long,
+        as in vLLM's pythonic.
+
+    """
+    before = f" and before {quoted(ends)}" if ends else ""
+    last, shorter = 0.0, 1
+    for count, size in enumerate(BLANK_SIZES, 1):
+        answer = bench.answer(begins + part * size + ends)
+        blank = f"{len(answer)} tokens of {quoted(part)} again and again"
+        told = f"the parser, given {blank} behind {quoted(begins)}{before},"
+        took = brief(told, partial(bench.whole, answer))  # no delta is as long as that
+        if STALL / 10 < took < 2 * last:
+            return count, True
+        # Where it grows with the length and no faster, it is slow, and stalls nobody more.
+        if (
+            0 < took < LINEAR * last * size / shorter
+            or took * (BLANK_SIZES[-1] / size) ** 2 < STALL
+        ):
+            return count, False
+        last, shorter = took, size
+    return len(BLANK_SIZES), False
 
 
 def _repeated(bench: Bench, begins: str, part: str, ends: str, sizes: Sequence[int]) -> int:

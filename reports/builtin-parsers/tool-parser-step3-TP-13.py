@@ -1,24 +1,14 @@
-"""tool-parser:step3, TP-13: Arguments have the types that the schema says.
-
-It says get_weather({"options": {"a": "x"}}).
-"""
+"""tool-parser:step3, TP-13: Arguments have the types that the schema says."""
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.parser.parser_manager import ParserManager
 
 DELTAS = [
-    '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather"><steptml:parameter name="options">{"a": "x"}</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
+    '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather"><steptml:parameter name="city">Paris</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>',
 ]
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "get_weather",
-            "parameters": {"type": "object", "properties": {"options": {"type": "object"}}},
-        },
-    },
-]
+TOOLS = [{"type": "function", "function": {"name": "get_weather"}}]
 tokenizer = ByT5Tokenizer()
 tokenizer.add_tokens([
     "<｜tool_calls_begin｜>",
@@ -30,10 +20,16 @@ tokenizer.add_tokens([
 request = ChatCompletionRequest(messages=[], tools=TOOLS)
 Parser = ParserManager.get_parser(tool_parser_name="step3", enable_auto_tools=True)
 
-text = "".join(DELTAS)
+text, said = "".join(DELTAS), []
 ids = tokenizer.encode(text)
-whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
-print("whole:", whole)
+flat = [{"type": "function", **tool["function"]} for tool in TOOLS]
+for asked in (request, ResponsesRequest(input="x", tools=flat)):
+    try:
+        said.append(Parser(tokenizer, asked.tools).parse(text, asked, True, ids))
+    except Exception as error:
+        said.append(f"raised {type(error).__name__}: {error}")
+    print(f"{type(asked).__name__}:", said[-1])
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-ac658020e63cff27', name='get_weather', arguments='{"options": "{\\"a\\": \\"x\\"}"}')])
+# ChatCompletionRequest: (None, None, [FunctionCall(id='chatcmpl-tool-8994f725189d0a0f', name='get_weather', arguments='{"city": "Paris"}')])
+# ResponsesRequest: raised AttributeError: 'FunctionTool' object has no attribute 'function'
