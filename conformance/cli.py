@@ -80,7 +80,7 @@ class _Group(click.Group):
             )
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's own signature
-        kwargs["standalone_mode"] = False
+        kwargs |= {"standalone_mode": False, "prog_name": "vllm-conformance"}
         try:
             sys.exit(super().main(*args, **kwargs) or 0)
         except click.exceptions.Exit as error:
@@ -90,6 +90,9 @@ class _Group(click.Group):
             sys.exit(int(ExitStatus.USAGE))
         except click.Abort:
             _fail("interrupted.", ExitStatus.INCOMPLETE)
+        except click.MissingParameter as error:
+            path = f"{error.ctx.command_path} " if error.ctx else ""
+            _fail(f"{error.format_message()} {path}--help tells more.", ExitStatus.USAGE)
         except click.ClickException as error:
             _fail(error.format_message(), ExitStatus.USAGE)
         except UsageError as error:

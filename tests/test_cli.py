@@ -189,7 +189,7 @@ def test_reports_are_shown_again(reports: Path) -> None:
     [
         ("rulez", "there is no command 'rulez'. Did you mean 'rules'?"),
         ("certifi x.py", "there is no command 'certifi'. Did you mean 'certify'?"),
-        ("certify", "Missing argument 'TARGET...'."),
+        ("certify", "Missing argument 'TARGET...'. vllm-conformance certify --help tells more."),
         ("certify x.py --bugdet deep", "No such option '--bugdet'. (Did you mean one of:"),
         ("certify x.py --budget fast", "Invalid value for '--budget': 'fast' is not one of"),
         ("certify x.py --conformance-seed x", "'x' is not a valid integer."),
