@@ -119,7 +119,7 @@ class Judging(Asked, abc.ABC):
         return check.beside(self) if check is not None and check.beside is not None else None
 
     def broken(self, rules: tuple[str, ...]) -> Finding | None:
-        """Return that a rule must wait for the first of these that fails, or None."""
+        """Return the finding that a rule must wait for the first of these that fails, or None."""
         for rule in rules:
             if (found := self.find(rule)).verdict is Verdict.FAIL:
                 return waiting(rule, found.message)
@@ -182,7 +182,7 @@ class Simulation(Judging):
             return unjudged(Cause.of(error, str(error)))
 
     def waits(self, rule: str) -> Finding | None:
-        """Return that a rule must wait for another one, or None."""
+        """Return the finding that a rule must wait for another one, or None."""
         return None if rule == self.loads else self.broken((self.loads, *self.before(rule)))
 
     def before(self, rule: str) -> tuple[str, ...]:

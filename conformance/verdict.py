@@ -222,7 +222,7 @@ def caused(why: Reason | None) -> Cause | None:
 
 
 def unjudged(rule: str, evidence: Evidence, why: Reason) -> RuleResult:
-    """Return that a rule is not judged, and why."""
+    """Return the result of a rule that is not judged, with the reason."""
     return RuleResult(
         rule,
         Verdict.NOT_VERIFIED,

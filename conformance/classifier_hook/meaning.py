@@ -32,7 +32,7 @@ _MISSING = object()
 
 
 def nothing_said(trial: Trial) -> Finding | None:
-    """Return that the rule does not apply where the author says nothing of scores."""
+    """Return the finding that the rule does not apply where the author says nothing of scores."""
     return inapplicable(SILENT) if silent(trial.bench) else None
 
 

@@ -74,7 +74,7 @@ BLOCKS = 0.5
 
 
 def starts_threads(bench: Bench) -> Finding | None:
-    """Return that calls leave a thread each, of which a process may have few thousands, or None."""
+    """Return whether calls leave a thread each, as a finding, or None: few thousands fit."""
     hook, text = bench.make(), bench.texts[0]
     if bench.alone(text).seconds > SLOW:
         return None
@@ -124,7 +124,7 @@ def _forgets(bench: Bench, budget: Budget) -> Finding:
 
 
 def _forgets_values(bench: Bench) -> Finding | None:
-    """Return that something is kept for every value that clients send, or None."""
+    """Return the finding that something is kept for every value that clients send, or None."""
     text, hook = bench.texts[0], bench.make()
     if bench.alone(text).worked > LIMIT / STRAIGHT:
         return None

@@ -128,7 +128,7 @@ def _refused(
     *,
     typed: bool,
 ) -> Finding | None:
-    """Return that the runtime refuses scores, of the type that the RFC asks for or of others."""
+    """Return which scores the runtime refuses, of the RFC's type or of others, or None."""
     scores, call = runtime("scores"), bench.alone(text, **changes)
     value = call.value
     if call.good and typed == (isinstance(value, dict) and all(map(_is_text, value))):
@@ -150,7 +150,7 @@ def raises(bench: Bench) -> Finding | None:
 
 
 def _scoreless(text: str, call: Call) -> Finding | None:
-    """Return that a text got no scores, or None."""
+    """Return the finding that a text got no scores, or None."""
     if call.good:
         return None
     return failed(f"score of {shortened(text)} {call.trouble()}", case={"text": text})

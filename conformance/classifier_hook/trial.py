@@ -79,7 +79,7 @@ class Trial(Simulation):
             self.untouched.close()
 
     def _waits(self, rule: str) -> Finding | None:
-        """Return that a rule must wait for another one, or None."""
+        """Return the finding that a rule must wait for another one, or None."""
         before, owner = self.checks[rule].after, None
         if rule not in _OF_ATTRIBUTES:
             owner = self.once(Trial._first_trouble)

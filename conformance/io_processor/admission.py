@@ -71,7 +71,7 @@ def _ended(where: str, kind: str, data: object, answer: Answer) -> str:
 
 
 def _by_any_id(bench: Bench) -> Finding | None:
-    """Return that a request is not answered by one of the ids that a client may give it."""
+    """Return which id of a client a request is not answered by, as a finding, or None."""
     for name in sorted({name for pair in IDS for name in pair}):
         answer = bench.alone(0, name)
         if answer.kind is not Kind.ANSWERED:
@@ -130,7 +130,7 @@ def _by_its_id(
 
 
 def unanswered(trial: Trial) -> Finding | None:
-    """Return that a rule has to wait, where it is not known whether valid requests are answered."""
+    """Return why a rule has to wait where valid requests may not be answered, or None."""
     found = trial.answered()
     return waiting("IO-07", UNKNOWN) if found.verdict is Verdict.NOT_VERIFIED else None
 
@@ -153,14 +153,14 @@ def refuses(trial: Trial) -> Finding:
 
 
 def _no_invalid(bench: Bench) -> Finding | None:
-    """Return that a rule about invalid requests does not apply, or None."""
+    """Return the finding that a rule about invalid requests does not apply, or None."""
     if bench.stock.invalid:
         return None
     return inapplicable("the profile names no invalid request")
 
 
 def unserved(trial: Trial) -> Finding | None:
-    """Return that a rule has to wait where valid requests are not answered, or None."""
+    """Return the finding that a rule has to wait where valid requests are not answered, or None."""
     bench = trial.bench
     kinds = {bench.alone(index).kind for index in range(bench.stock.given)}
     if kinds == {Kind.ANSWERED}:

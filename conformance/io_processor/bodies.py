@@ -156,7 +156,7 @@ def answered(trial: Trial) -> Finding:
 
 
 def _of_valid(bench: Bench) -> Finding | None:
-    """Return that valid data fail at some size, or for what is set beside them, or None."""
+    """Return which valid data fail, by their size or what is set beside them, or None."""
     sizes = (((), data) for data in bench.stock.sizes())
     for beside, data in (*product(BESIDE, bench.stock.originals), *sizes):
         answer = bench.try_online(data, beside=beside).answers[0]

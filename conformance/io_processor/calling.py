@@ -235,5 +235,5 @@ def overridden(bench: Bench) -> list[str]:
 
 
 def none_awaited() -> Finding:
-    """Return that a rule about awaited hooks does not apply."""
+    """Return the finding that a rule about awaited hooks does not apply."""
     return inapplicable("the plugin leaves the awaited hooks to the base class")

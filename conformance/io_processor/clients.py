@@ -141,5 +141,5 @@ def _answer(status: int, body: object, text: str) -> Answer:
 
 
 def _unanswered(error: Exception) -> Answer:
-    """Return that no answer came at all."""
+    """Return the answer of a client that got none at all."""
     return Answer(Kind.FAILED, status=0, error=f"{type(error).__name__}: {error}")

@@ -121,7 +121,7 @@ UNKNOWN = "what the model's own pooler returns is not known here"
 
 
 def made_up(trouble: str) -> Finding:
-    """Return that trouble proves nothing, since an output was made up for the plugin."""
+    """Return why trouble proves nothing: an output was made up for the plugin."""
     return unjudged(
         f"{trouble}, on an output that the simulator made up, since only a model can tell "
         "what its own pooler returns: offline evidence shows it, with the plugin's model in "

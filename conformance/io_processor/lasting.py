@@ -47,7 +47,7 @@ def in_turn(plugin: type[Any], errand: Errand) -> list[Any]:
 
 
 def outliving(trial: Trial) -> Finding | None:
-    """Return that prompts depend on earlier requests, though every request has a new instance.
+    """Return how prompts depend on earlier requests, though every request has a new instance.
 
     Chance and clocks give other prompts in every process: what is the same in two of them is what
     the class, its module or a default has kept.
@@ -76,7 +76,7 @@ def outliving(trial: Trial) -> Finding | None:
 
 
 def remembered(trial: Trial) -> Finding | None:
-    """Return that one request gets the prompts of another that differs in little.
+    """Return the finding that one request gets the prompts of another that differs in little.
 
     Histories of new instances do not show what a module or a class remembers: it was filled by the
     first request of this process.  So the same data are served in both orders, in a process each.

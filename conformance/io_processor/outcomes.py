@@ -118,7 +118,7 @@ def _which(place: int, count: int) -> str:
 
 
 def one_prompt() -> Finding:
-    """Return that a rule about several outputs does not apply."""
+    """Return the finding that a rule about several outputs does not apply."""
     return inapplicable("every valid request that was tried became one prompt")
 
 

@@ -76,7 +76,7 @@ def needed(bench: Bench, data: object) -> str | None:
 
 
 def _refused(bench: Bench, data: object) -> Refused | None:
-    """Return that vLLM does not take the prompts of one request, or None."""
+    """Return why vLLM does not take the prompts of a request, or None."""
     try:
         given = prompts_of(bench.make(), bench, data)
     except Exception:  # noqa: BLE001 - another rule is about that

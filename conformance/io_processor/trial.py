@@ -200,7 +200,7 @@ class Trial(Judging):
             self.bench.hidden = self.bench.unsteady()
 
     def _waits(self, rule: str) -> Finding | None:
-        """Return that a rule must wait for another one, or None."""
+        """Return the finding that a rule must wait for another one, or None."""
         before, owner = list(self.checks[rule].after), None
         if rule not in _ADMISSION and rule != SURVIVES:
             owner = self.once(Trial._first_trouble)

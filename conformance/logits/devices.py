@@ -79,7 +79,7 @@ def keeps_to_device(bench: Stock, serve: Serve) -> Finding:
 
 
 def _untold(why: str, examples: int) -> Finding:
-    """Return that the rule is for a machine with a GPU: nothing here speaks against the plugin."""
+    """Return the finding that the rule is for machines with a GPU; none fails it here."""
     return Finding(Verdict.NOT_APPLICABLE, examples, message=why)
 
 

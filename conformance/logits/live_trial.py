@@ -122,5 +122,5 @@ class LogitsTrial(LiveTrial):
 
 
 def cannot_be_sent(choices: Iterable[tuple[str, int]]) -> str:
-    """Return that these parameter sets are not asked about on servers."""
+    """Return why servers are not asked about these parameter sets."""
     return f"{Evidence.SERVER}: {', '.join(map(label, choices))} cannot be sent over HTTP"

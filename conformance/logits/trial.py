@@ -337,7 +337,7 @@ class Trial(Asked):
         return self._random
 
     def unknown_switch(self) -> Cause:
-        """Return that no known request switches the plugin on, and what to write."""
+        """Return the cause where no known request switches the plugin on, with what to write."""
         says = self.parameters.unknown_switch(self.plugin)
         if self.parameters.inert and (acting := self.explored.acting) is not None:
             says = f"{INERT}, and a request with {readable(acting)} does: name it in `on`"

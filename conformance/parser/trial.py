@@ -118,7 +118,7 @@ class Trial(Tried):
         return passed(found.examples + count, found.acted + count)
 
     def waits(self, rule: str) -> Finding | None:
-        """Return that a rule must wait for another one, or None."""
+        """Return the finding that a rule must wait for another one, or None."""
         alone = rule == self._rule(ROLES[self.role].together) and self.partner is None
         return None if alone else super().waits(rule)
 
@@ -177,7 +177,7 @@ class Trial(Tried):
         }
 
     def right(self, message: Message, otherwise: Callable[[], Message] | None = None) -> Judged:
-        """Return that an answer shows nothing wrong, and whether it shows anything.
+        """Return a pass of an answer, and whether it shows anything.
 
         Args:
             message: what the parser made of the answer, in the way that is judged.

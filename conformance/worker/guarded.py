@@ -135,7 +135,7 @@ class Guarded:
         return result
 
     def _without_instance(self, rule: str) -> RuleResult:
-        """Return that no instance can be made here: for one rule, for which the others wait."""
+        """Return the result of a rule where no instance can be made; the others wait for it."""
         if self._unmade in (None, rule):
             self._unmade = rule
             why = Cause("missing here", str(self._unavailable))

@@ -47,7 +47,7 @@ class Trial(Simulation):
         return {"profile": self.bench.document()}
 
     def waits(self, rule: str) -> Finding | None:
-        """Return that a rule must wait for another one, or None."""
+        """Return the finding that a rule must wait for another one, or None."""
         if rule == LOADS:
             return None
         named = () if rule == NAMED else (NAMED,)
