@@ -9,7 +9,7 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.counterexample.logits_host_player import engine_config
-from conformance.counterexample.logits_player import ROUND, Host
+from conformance.counterexample.logits_player import CONTEXT, ROUND, Host
 from conformance.counterexample.work_player import Work
 
 
@@ -43,6 +43,17 @@ class BatchHost(Host):
             found.append((before[0], plugin.apply(before.clone())[0].clone()))
             outputs.append(self.said(step))
         return found
+
+    @torch.inference_mode()
+    def long(self, params: Any, prompt: list[int], outputs: list[int], steps: int) -> None:
+        """Serve one request of a model with a long context."""
+        config = engine_config(8, self.rows.vocabulary, CONTEXT)
+        plugin = self.plugin(config, torch.device("cpu"), False)  # noqa: FBT003 - as engines do
+        added = [(0, params, prompt, outputs)]
+        joining = BatchUpdate(batch_size=1, removed=[], added=added, moved=[])
+        for step in range(steps):
+            plugin.update_state(None if step else joining)
+            outputs.append(self.taken(plugin.apply(self.rows(step))[0], step))
 
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0

@@ -28,6 +28,7 @@ PLAYED = {
     "LB-36": "cost",
     "LB-37": "memory",
     "LB-44": "device",
+    "LB-49": "long",
     "LS-02": "instances",
     "LS-05": "acts",
     "LS-13": "warm_up",
@@ -44,6 +45,7 @@ PLAYED = {
     "LS-34": "padded",
     "LS-41": "admission",
     "LS-42": "device",
+    "LS-46": "long",
 }
 
 #: Rules whose failures have a program that is the check itself, made small.
@@ -61,6 +63,7 @@ _OWN = {
     "admission": ("invalid",),
     "draws": ("draws",),
     "leaves": ("names",),
+    "long": ("lengths",),
     "masks": ("masked",),
     "tokens": ("masked",),
     "waits": ("waits",),
@@ -149,7 +152,7 @@ def _requests(
     on, off = ([v for choice, v in values.items() if choice[0] == kind] for kind in ("on", "off"))
     if past := expect.get("past"):
         return {"requests": literal([decoded(keywords) for keywords in past])}
-    if rule in _OF_ONE:
+    if rule in _OF_ONE or "lengths" in expect:
         return {"request": literal(values[tuple(expect["choice"])])}
     if rule in _OF_NONE:
         return {"on": literal(on[0]), "off": literal(off)} if rule == "LB-28" else {}

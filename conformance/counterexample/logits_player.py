@@ -27,6 +27,9 @@ from conformance.counterexample.logits_host_player import Logits
 from conformance.counterexample.process_player import changed_by
 from conformance.counterexample.work_player import Memory, executed
 
+#: The context of a model in which requests get long.
+CONTEXT = 40_960
+
 #: How many requests come and go before each measurement.
 ROUND = 2000
 
@@ -61,6 +64,12 @@ class Host:
         """Serve one request by itself; return its logits before and after each step."""
         raise NotImplementedError
 
+    def long(
+        self, params: SamplingParams, prompt: list[int], outputs: list[int], steps: int
+    ) -> None:
+        """Serve one request of a model with a long context."""
+        raise NotImplementedError
+
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0
     ) -> Callable[[], None]:
@@ -78,6 +87,11 @@ class Host:
     def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:
         """Serve requests together on a GPU; yield what apply returns."""
         raise NotImplementedError
+
+    def taken(self, row: torch.Tensor, step: int) -> int:
+        """Return the token that a request gets in a step, of those that its row allows."""
+        token = self.said(step)
+        return token if row[token] > -torch.inf else int(row.argmax())
 
     def served(self, requests: list[Any], steps: int) -> dict[str, torch.Tensor]:
         """Return the rows that each request gets alone, by step."""
@@ -123,6 +137,21 @@ def different(
             mine = got[name]
             lines += [f"  token {t}: got {mine[t]:.6g}, expected {row[t]:.6g}" for t in wrong[:8]]
             return "\n".join([*lines, f"  ({len(wrong)} of {len(row)} tokens differ)"])
+    return None
+
+
+def check_long(host: Host, request: Mapping[str, Any], lengths: list[int]) -> str | None:
+    """A request with so many tokens in its prompt, so many outputs, and so many more, is served."""
+    params, (prompt, outputs, steps) = host.params(request), lengths
+    if "max_tokens" not in request:
+        params.max_tokens = CONTEXT - prompt  # as vLLM's front end has it
+    begun = [*map(host.said, range(prompt - len(host.prompt))), *host.prompt]
+    try:
+        host.long(params, begun, [host.said(step) for step in range(outputs)], steps)
+    except Exception as error:
+        traceback.print_exc()
+        what = f"a request of {prompt + outputs + steps} tokens: {type(error).__name__}: {error}"
+        return f"{what}\nexpected: it is served, since max_model_len is {CONTEXT}"
     return None
 
 

@@ -17,11 +17,16 @@ class Runner:
     """Slots, their tokens, and the calls of a model runner with one plugin."""
 
     def __init__(
-        self, plugin: Callable[..., Any], vocab_size: int, slots: int = 8, device: str = "cpu"
+        self,
+        plugin: Callable[..., Any],
+        vocab_size: int,
+        slots: int = 8,
+        device: str = "cpu",
+        context: int = 128,
     ) -> None:
         self.device = torch.device(device)
         self.staged: list[tuple[int, list[int]]] = []
-        tokens = torch.zeros(slots, 128, dtype=torch.int32, device=device)
+        tokens = torch.zeros(slots, context, dtype=torch.int32, device=device)
         total = torch.zeros(slots, dtype=torch.int32, device=device)
         self.tokens, self.total = SimpleNamespace(gpu=tokens), SimpleNamespace(gpu=total)
         self.prompt, self.prefill = self.lengths(slots), self.lengths(slots)
@@ -34,7 +39,7 @@ class Runner:
             prefill_len=self.prefill,
             total_len=self.total,
         )
-        self.plugin = plugin(engine_config(slots, vocab_size), states)
+        self.plugin = plugin(engine_config(slots, vocab_size, context), states)
 
     def lengths(self, count: int) -> SimpleNamespace:
         """Return a host array and its two copies for the device, which are used in turn."""

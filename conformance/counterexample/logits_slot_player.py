@@ -15,7 +15,7 @@ from vllm import SamplingParams
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.counterexample.logits_batch_player import BatchHost
-from conformance.counterexample.logits_player import ROUND, Host, different
+from conformance.counterexample.logits_player import CONTEXT, ROUND, Host, different
 from conformance.counterexample.logits_runner_player import Runner
 
 #: The slot that vLLM gives away first, of eight.
@@ -60,6 +60,21 @@ class SlotHost(Host):
                 after = runner.apply(given, slots=[FIRST], tokens=newest, positions=position)
             yield before[0], after[0].clone()
             sequence.append(self.said(step))
+            runner.append(FIRST, sequence[-1])
+
+    def long(
+        self, params: SamplingParams, prompt: list[int], outputs: list[int], steps: int
+    ) -> None:
+        """Serve one request of a model with a long context."""
+        runner = Runner(self.plugin, self.rows.vocabulary, context=CONTEXT)
+        accepted, sequence = runner.join(FIRST, params, prompt, outputs), [*prompt, *outputs]
+        for step in range(steps):
+            runner.begin_step()
+            after = self.rows(step)
+            if accepted:  # else apply is not called for this request
+                newest, position = sequence[-1:], [len(sequence) - 1]
+                after = runner.apply(after, slots=[FIRST], tokens=newest, positions=position)
+            sequence.append(self.taken(after[0], step))
             runner.append(FIRST, sequence[-1])
 
     def started(

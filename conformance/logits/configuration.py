@@ -26,6 +26,7 @@ def vllm_config(
     vocabulary: int | None = None,
     *,
     drafts: int = 0,
+    length: int = MAX_MODEL_LEN,
 ) -> VllmConfig:
     """Return a complete engine configuration for a model, as a plugin's constructor gets it.
 
@@ -34,9 +35,10 @@ def vllm_config(
         max_requests: in a batch.
         vocabulary: of the model, if it is to be another one than its own.
         drafts: tokens that speculative decoding guesses in a step, if the engine has it.
+        length: tokens of a request, at the most.
 
     """
-    return _made(model, max_requests, vocabulary, drafts)
+    return _made(model, max_requests, vocabulary, drafts, length)
 
 
 def forget() -> None:
@@ -45,16 +47,21 @@ def forget() -> None:
 
 
 @cache
-def _made(model: str, max_requests: int, vocabulary: int | None, drafts: int) -> VllmConfig:
+def _made(
+    model: str, max_requests: int, vocabulary: int | None, drafts: int, length: int
+) -> VllmConfig:
     speculative = {"method": "ngram", "num_speculative_tokens": drafts, "prompt_lookup_max": 2}
     inspect_models_here()
     return EngineArgs(
         model=model,
         enforce_eager=True,
-        max_model_len=MAX_MODEL_LEN,
+        max_model_len=length,
         max_num_seqs=max_requests,
         dtype="float32",
         additional_config=additional_config(model),
         speculative_config=speculative if drafts else None,
-        hf_overrides={} if vocabulary is None else {"vocab_size": vocabulary},
+        hf_overrides={
+            **({} if vocabulary is None else {"vocab_size": vocabulary}),
+            **({} if length == MAX_MODEL_LEN else {"max_position_embeddings": length}),
+        },
     ).create_engine_config()

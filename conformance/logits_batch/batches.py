@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
+from conformance.counterexample.logits_player import CONTEXT
 from conformance.counterexample.work_player import Work
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
-from conformance.logits import reasons
+from conformance.logits import lengths, reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.rows import differing, handed_over, same
@@ -122,6 +124,32 @@ def serves_full_batches(trial: Trial) -> Finding:
         why = _no_matter_of_size(trial, new, small)
         return unjudged(why, len(small)) if why else failed(what, len(small))
     return passed(len(small), _acted(bench, choices, small))
+
+
+def _with_long_context(bench: Bench) -> Watched:
+    config = vllm_config(bench.model, length=CONTEXT)
+    with limited(CONSTRUCTOR_LIMIT):
+        return Watched(call("__init__", bench.plugin, config, host.CPU, False))  # noqa: FBT003 - as vLLM calls it
+
+
+def _serve_long(bench: Bench, instance: Watched, choice: Choice, request: lengths.Long) -> None:
+    params, prompt, outputs, ends = request.made(bench, choice)
+    instance.begin(params, prompt, outputs)
+    for step in range(request.steps):
+        if step:
+            instance.update_state(None)
+        row = instance.apply(bench.given(step))[0]
+        token = bench.takes(row, bench.words.said(step))
+        if token in ends:
+            break
+        outputs.append(token)
+    instance.update_state(all_leave(1))
+
+
+#: LB-49: a request may be as long as ``max_model_len`` says.
+serves_long_requests = partial(
+    lengths.judge, server=lengths.Server(_with_long_context, _serve_long)
+)
 
 
 def _no_matter_of_size(

@@ -76,7 +76,8 @@ def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | N
     elif rule in SCRIPTED:
         admitted = admissible(errand.parameters.invalid)
         invalid = [encoded(keywords) for _, keywords, _ in admitted]
-        served = errand.case if errand.case and {"served", "varied"} & errand.case.keys() else {}
+        told = {"served", "varied", "lengths"}.intersection(errand.case or ())
+        served = errand.case if errand.case and told else {}
         parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid, **served}}]
     else:
         whole: Shown | None = trial.untouched.run(errand)

@@ -62,6 +62,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-40": processes.leaves_others_alone,
     "LB-44": devices.keeps_to_device,
     "LB-48": common.answers_nothing,
+    "LB-49": batches.serves_long_requests,
 }
 
 

@@ -179,6 +179,7 @@ class Bench(Stock):
         vocabulary: int | None = None,
         trusted: bool = False,
         speculative: bool = False,
+        length: int = MAX_MODEL_LEN,
     ) -> Watched:
         """Return an instance without requests: fresh, or used where building one takes long.
 
@@ -187,16 +188,18 @@ class Bench(Stock):
             vocabulary: of the model, if it is to be another one than its own.
             trusted: whether nobody looks if the plugin writes to what it may only read.
             speculative: whether the engine has speculative decoding.
+            length: tokens of a request, at the most.
 
         Raises:
             PluginRaised: the constructor raised.
 
         """
-        if self._idle[speculative] and max_requests == MAX_REQUESTS and vocabulary is None:
+        usual = (max_requests, vocabulary, length) == (MAX_REQUESTS, None, MAX_MODEL_LEN)
+        if usual and self._idle[speculative]:
             instance = self._idle[speculative].pop()
             instance.trusted = trusted
             return instance
-        states = request_states(vocabulary or self.vocabulary, max_requests)
+        states = request_states(vocabulary or self.vocabulary, max_requests, length)
         construct = partial(self.construct, speculative=speculative)
         instance = self._construction.make(partial(call, "__init__", construct, states))
         note("new", states)
@@ -225,6 +228,7 @@ class Bench(Stock):
             states.max_num_reqs,
             None if own else states.vocab_size,
             drafts=MOST_DRAFTS if speculative else 0,
+            length=states.max_model_len,
         )
         shown = LogitsProcRequestState.from_request_state(states)
         return self.plugin(config, shown)
@@ -262,7 +266,7 @@ class Alone:
         """Add the request, with the outputs that it has."""
         states = self.instance.states
         tokens = [*self.prompt, *self.outputs]
-        most = min(self.params.max_tokens or 1, MAX_MODEL_LEN)  # as in the host
+        most = min(self.params.max_tokens or 1, states.max_model_len)  # as in the host
         states.add_request(self.name, len(self.prompt), tokens, 0, most)
         self.slot = states.req_id_to_index[self.name]
         joining(states, self.slot, self.params, self.prompt, self.outputs)

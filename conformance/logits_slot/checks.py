@@ -8,7 +8,7 @@ and returns a :class:`Finding`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
+from conformance.counterexample.logits_player import CONTEXT
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import MOST_DRAFTS, Choice, label
-from conformance.logits import effects, reasons
+from conformance.logits import effects, lengths, reasons
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import switched_on
@@ -264,6 +265,31 @@ def _decoded(
             request.append(bench.takes(row, bench.words.said(step)))
     bench.retire(instance)
     return rows
+
+
+def _with_long_context(bench: Bench) -> Watched:
+    return bench.new(trusted=True, length=CONTEXT)
+
+
+def _serve_long(bench: Bench, instance: Watched, choice: Choice, request: lengths.Long) -> None:
+    params, prompt, outputs, ends = request.made(bench, choice)
+    alone = Alone(instance, params, prompt, outputs)
+    try:
+        alone.begin()
+        for step in range(request.steps):
+            row = together([alone], bench.given(step))[0]
+            token = bench.takes(row, bench.words.said(step))
+            if token in ends:
+                break
+            alone.append(token)
+    finally:
+        instance.states.remove_request(alone.name)
+
+
+#: LS-46: a request may be as long as ``max_model_len`` says.
+serves_long_requests = partial(
+    lengths.judge, server=lengths.Server(_with_long_context, _serve_long)
+)
 
 
 def _filled(bench: Bench, count: int) -> str | None:

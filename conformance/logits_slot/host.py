@@ -57,12 +57,14 @@ MAX_BATCHED_TOKENS = MAX_REQUESTS * MAX_MODEL_LEN
 PLACEHOLDER = -1
 
 
-def request_states(vocabulary: int, max_requests: int = MAX_REQUESTS) -> RequestState:
-    """Return the states of an engine without requests."""
+def request_states(
+    vocabulary: int, max_requests: int = MAX_REQUESTS, length: int = MAX_MODEL_LEN
+) -> RequestState:
+    """Return the states of an engine without requests, which have so many tokens at the most."""
     return RequestState(
         max_num_reqs=max_requests,
-        max_model_len=MAX_MODEL_LEN,
-        max_num_batched_tokens=max_requests * MAX_MODEL_LEN,
+        max_model_len=length,
+        max_num_batched_tokens=max_requests * length,
         num_speculative_steps=MOST_DRAFTS,
         vocab_size=vocabulary,
         device=CPU,

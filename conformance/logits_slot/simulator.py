@@ -56,6 +56,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-41": processes.needs_no_instance,
     "LS-42": devices.keeps_to_device,
     "LS-45": common.answers_nothing,
+    "LS-46": checks.serves_long_requests,
 }
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from conformance.logits_batch.catalogue.sources import ALL, ENGINE, document, vllm
+from conformance.logits_batch.catalogue.sources import ALL, ENGINE, RAISES, document, vllm
 from conformance.rules import Rule, section, sentence
 
 RULES = section(
@@ -142,5 +142,24 @@ RULES = section(
             ),
         ),
         hint="Size tensors by vllm_config.scheduler_config.max_num_seqs, never by a constant.",
+    ),
+    Rule(
+        id="LB-49",
+        title="A request may be as long as max_model_len says",
+        statement=(
+            "State and scratch memory are sized by model_config.max_model_len, or grow: with "
+            "40,960 tokens of context no call raises behind a prompt of 33,000 tokens, or where a "
+            "request has as many outputs."
+        ),
+        sources=(
+            vllm(
+                "v1/worker/gpu_input_batch.py:InputBatch.add_request",
+                "a prompt of any length up to max_model_len is stored, and handed to the "
+                "processors",
+            ),
+            RAISES,
+        ),
+        hint="Size tensors by vllm_config.model_config.max_model_len, never by a constant, or keep "
+        "the tokens that are needed only.",
     ),
 )

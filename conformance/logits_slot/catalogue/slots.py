@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from conformance.logits import rules
-from conformance.logits_slot.catalogue.sources import ALL, GROWS, RANKS, interface, vllm
+from conformance.logits_slot.catalogue.sources import ALL, GROWS, RAISES, RANKS, interface, vllm
 from conformance.rules import Evidence, Rule, changes, ends, leaks, section, sentence
 
 RULES = section(
@@ -187,6 +187,23 @@ RULES = section(
         ),
         hint="Size per-slot tensors by req_states.max_num_reqs and per-row tensors by "
         "logits.shape[0].",
+    ),
+    Rule(
+        id="LS-46",
+        title="A request may be as long as max_model_len says",
+        statement=(
+            "State and scratch memory are sized by model_config.max_model_len, or grow: with "
+            "40,960 tokens of context no call raises behind a prompt of 33,000 tokens, or where a "
+            "request has as many outputs."
+        ),
+        sources=(
+            vllm(
+                "v1/worker/gpu/states.py:RequestState.__init__",
+                "all_token_ids has max_model_len columns",
+            ),
+            RAISES,
+        ),
+        hint="Size tensors by vllm_config.model_config.max_model_len, or read all_token_ids.",
     ),
     Rule(
         id="LS-34",
