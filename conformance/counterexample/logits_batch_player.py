@@ -135,7 +135,7 @@ def check_idle(host: BatchHost, on: Any, off: list[Any]) -> str | None:
 
 
 def check_full(host: BatchHost, requests: list[Any]) -> str | None:
-    """The rows of a batch of 300 are those of a small one."""
+    """The rows of a batch of 1100 are those of a small one."""
 
     @torch.inference_mode()
     def last_rows(most: int, count: int) -> torch.Tensor:
@@ -153,16 +153,16 @@ def check_full(host: BatchHost, requests: list[Any]) -> str | None:
 
     few = last_rows(8, len(requests))
     try:
-        full = last_rows(512, 300)
+        full = last_rows(1536, 1100)
     except Exception as error:
         traceback.print_exc()
-        what = f"with 300 requests and max_num_seqs=512: {type(error).__name__}: {error}"
+        what = f"with 1100 requests and max_num_seqs=1536: {type(error).__name__}: {error}"
         return f"{what}\nexpected: the rows of a small batch, again and again"
-    for row in range(300):
+    for row in range(1100):
         got, expected = full[row], few[row % len(requests)]
         close = torch.isclose(got, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
         if wrong := (~close).nonzero().flatten().tolist():
-            lines = [f"row {row} of 300 is not the one of the same request in a small batch"]
+            lines = [f"row {row} of 1100 is not the one of the same request in a small batch"]
             lines += [
                 f"  token {t}: got {got[t]:.6g}, expected {expected[t]:.6g}" for t in wrong[:8]
             ]

@@ -75,7 +75,7 @@ _STEPS = {"LB-44": 6, "LS-02": 8, "LS-05": 10, "LS-13": 8, "LS-34": 8, "LS-42": 
 _USUAL = 6
 
 #: A full batch, as in ``logits_slot.checks``.
-_MANY = 256
+_MANY = 1_100
 
 
 def program(case: Mapping[str, Any]) -> str:

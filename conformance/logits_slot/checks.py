@@ -35,8 +35,9 @@ from conformance.watching.interruption import limited
 #: Steps for which a request runs alone.
 STEPS = 8
 
-#: Requests in a full batch; servers have up to about a thousand.
-MOST_REQUESTS = 256
+#: Requests in a full batch: vLLM's default for large GPUs is 1024.  Seconds that it may take.
+MOST_REQUESTS = 1_100
+FULL_LIMIT = 60.0
 
 
 def constructs(trial: Trial) -> Finding:
@@ -204,7 +205,7 @@ def serves_full_batches(trial: Trial) -> Finding:
     bench: Bench = trial.bench
     count = MOST_REQUESTS
     try:
-        with limited():
+        with limited(FULL_LIMIT):
             what = _filled(bench, count)
     except PluginRaised as error:  # in histories of few requests nothing did
         what = f"with {count} requests {error}"
