@@ -9,7 +9,7 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.counterexample.logits_host_player import engine_config
-from conformance.counterexample.logits_player import CONTEXT, ROUND, Host
+from conformance.counterexample.logits_player import CONTEXT, ROUND, WIDER, Host
 from conformance.counterexample.work_player import Work
 
 
@@ -54,6 +54,16 @@ class BatchHost(Host):
         for step in range(steps):
             plugin.update_state(None if step else joining)
             outputs.append(self.taken(plugin.apply(self.rows(step))[0], step))
+
+    @torch.inference_mode()
+    def wide(self, keywords: Mapping[str, Any], steps: int) -> None:
+        """Serve one request of a model with a larger vocabulary than its tokenizer's."""
+        plugin, outputs = self.new(vocabulary=self.rows.vocabulary + WIDER), list[int]()
+        joining = self.joining([keywords], [outputs])
+        for step in range(steps):
+            plugin.update_state(None if step else joining)
+            logits = torch.nn.functional.pad(self.rows(step), (0, WIDER))
+            outputs.append(self.taken(plugin.apply(logits)[0], step))
 
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0

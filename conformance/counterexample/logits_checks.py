@@ -29,6 +29,7 @@ PLAYED = {
     "LB-37": "memory",
     "LB-44": "device",
     "LB-49": "long",
+    "LB-50": "wide",
     "LS-02": "instances",
     "LS-05": "acts",
     "LS-13": "warm_up",
@@ -46,15 +47,14 @@ PLAYED = {
     "LS-41": "admission",
     "LS-42": "device",
     "LS-46": "long",
+    "LS-47": "wide",
 }
 
 #: Rules whose failures have a program that is the check itself, made small.
 SCRIPTED = frozenset((*PLAYED, "LB-40", "LS-37"))
 
 #: Rules about one request, those about requests that opt in, and those about none.
-_OF_ONE = frozenset(
-    ("LS-05", "LS-13", "LS-15", "LS-19", "LS-21", "LS-28", "LS-31", "LB-40", "LS-37")
-)
+_OF_ONE = frozenset("LB-40 LB-50 LS-05 LS-13 LS-15 LS-19 LS-21 LS-28 LS-31 LS-37 LS-47".split())
 _OPTED_IN = frozenset(("LB-36", "LB-37"))
 _OF_NONE = frozenset(("LB-28", "LB-35"))
 

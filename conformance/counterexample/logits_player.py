@@ -30,6 +30,9 @@ from conformance.counterexample.work_player import Memory, executed
 #: The context of a model in which requests get long.
 CONTEXT = 40_960
 
+#: How many more rows the embeddings of a model have than its tokenizer has tokens.
+WIDER = 64
+
 #: How many requests come and go before each measurement.
 ROUND = 2000
 
@@ -86,6 +89,10 @@ class Host:
 
     def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:
         """Serve requests together on a GPU; yield what apply returns."""
+        raise NotImplementedError
+
+    def wide(self, keywords: Mapping[str, Any], steps: int) -> None:
+        """Serve one request of a model with a larger vocabulary than its tokenizer's."""
         raise NotImplementedError
 
     def taken(self, row: torch.Tensor, step: int) -> int:
@@ -152,6 +159,19 @@ def check_long(host: Host, request: Mapping[str, Any], lengths: list[int]) -> st
         traceback.print_exc()
         what = f"a request of {prompt + outputs + steps} tokens: {type(error).__name__}: {error}"
         return f"{what}\nexpected: it is served, since max_model_len is {CONTEXT}"
+    return None
+
+
+def check_wide(host: Host, request: Mapping[str, Any], steps: int) -> str | None:
+    """A request of a model with a larger vocabulary than its tokenizer's is served."""
+    try:
+        host.wide(request, steps)
+    except Exception as error:
+        traceback.print_exc()
+        size = host.rows.vocabulary
+        what = f"{type(error).__name__}: {error}"
+        told = f"with a vocabulary of {size + WIDER}, of which the tokenizer has {size}"
+        return f"{told}: {what}\nexpected: rows of {size + WIDER} logits"
     return None
 
 

@@ -15,7 +15,7 @@ from vllm import SamplingParams
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.counterexample.logits_batch_player import BatchHost
-from conformance.counterexample.logits_player import CONTEXT, ROUND, Host, different
+from conformance.counterexample.logits_player import CONTEXT, ROUND, WIDER, Host, different
 from conformance.counterexample.logits_runner_player import Runner
 
 #: The slot that vLLM gives away first, of eight.
@@ -75,6 +75,19 @@ class SlotHost(Host):
                 newest, position = sequence[-1:], [len(sequence) - 1]
                 after = runner.apply(after, slots=[FIRST], tokens=newest, positions=position)
             sequence.append(self.taken(after[0], step))
+            runner.append(FIRST, sequence[-1])
+
+    def wide(self, keywords: Mapping[str, Any], steps: int) -> None:
+        """Serve one request of a model with a larger vocabulary than its tokenizer's."""
+        runner, sequence = Runner(self.plugin, self.rows.vocabulary + WIDER), [*self.prompt]
+        accepted = runner.join(FIRST, self.params(keywords), sequence)
+        for step in range(steps):
+            runner.begin_step()
+            logits = torch.nn.functional.pad(self.rows(step), (0, WIDER))
+            if accepted:  # else apply is not called for this request
+                newest, position = sequence[-1:], [len(sequence) - 1]
+                logits = runner.apply(logits, slots=[FIRST], tokens=newest, positions=position)
+            sequence.append(self.taken(logits[0], step))
             runner.append(FIRST, sequence[-1])
 
     def started(

@@ -13,7 +13,7 @@ from conformance.counterexample.logits_player import CONTEXT
 from conformance.counterexample.work_player import Work
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
-from conformance.logits import lengths, reasons
+from conformance.logits import lengths, reasons, widths
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.rows import differing, handed_over, same
@@ -152,6 +152,28 @@ def _serve_long(bench: Bench, instance: Watched, choice: Choice, request: length
 serves_long_requests = partial(
     lengths.judge, server=lengths.Server(_with_long_context, _serve_long)
 )
+
+
+def _with_larger_vocabulary(bench: Bench, more: int) -> Watched:
+    vocabulary = bench.vocabulary + more if more else None
+    config = vllm_config(bench.model, vocabulary=vocabulary)
+    with limited(CONSTRUCTOR_LIMIT):
+        return Watched(call("__init__", bench.plugin, config, host.CPU, False))  # noqa: FBT003 - as vLLM calls it
+
+
+def _serve_wider(bench: Bench, instance: Watched, choice: Choice, more: int) -> None:
+    outputs: list[int] = []
+    instance.begin(bench.params(choice), list(bench.prompt), outputs)
+    for step in range(bench.behind(widths.STEPS, choice)):
+        if step:
+            instance.update_state(None)
+        row = instance.apply(widths.wider(bench.given(step), more))[0]
+        outputs.append(bench.takes(row, bench.words.said(step)))
+    instance.update_state(all_leave(1))
+
+
+#: LB-50: the vocabulary may be larger than the tokenizer's.
+serves_wider_logits = partial(widths.judge, new=_with_larger_vocabulary, serve=_serve_wider)
 
 
 def _no_matter_of_size(

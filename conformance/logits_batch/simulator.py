@@ -63,6 +63,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-44": devices.keeps_to_device,
     "LB-48": common.answers_nothing,
     "LB-49": batches.serves_long_requests,
+    "LB-50": batches.serves_wider_logits,
 }
 
 

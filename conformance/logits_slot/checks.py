@@ -20,7 +20,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 from conformance.counterexample.logits_player import CONTEXT
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import MOST_DRAFTS, Choice, label
-from conformance.logits import effects, lengths, reasons
+from conformance.logits import effects, lengths, reasons, widths
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import switched_on
@@ -291,6 +291,23 @@ def _serve_long(bench: Bench, instance: Watched, choice: Choice, request: length
 serves_long_requests = partial(
     lengths.judge, server=lengths.Server(_with_long_context, _serve_long)
 )
+
+
+def _with_larger_vocabulary(bench: Bench, more: int) -> Watched:
+    return bench.new(trusted=True, vocabulary=bench.vocabulary + more if more else None)
+
+
+def _serve_wider(bench: Bench, instance: Watched, choice: Choice, more: int) -> None:
+    alone = Alone(instance, bench.params(choice), bench.prompt)
+    alone.begin()
+    for step in range(bench.behind(widths.STEPS, choice)):
+        row = together([alone], widths.wider(bench.given(step), more))[0]
+        alone.append(bench.takes(row, bench.words.said(step)))
+    instance.states.remove_request(alone.name)
+
+
+#: LS-47: the vocabulary may be larger than the tokenizer's.
+serves_wider_logits = partial(widths.judge, new=_with_larger_vocabulary, serve=_serve_wider)
 
 
 def _filled(bench: Bench, count: int) -> str | None:

@@ -57,6 +57,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-42": devices.keeps_to_device,
     "LS-45": common.answers_nothing,
     "LS-46": checks.serves_long_requests,
+    "LS-47": checks.serves_wider_logits,
 }
 
 

@@ -162,4 +162,21 @@ RULES = section(
         hint="Size tensors by vllm_config.model_config.max_model_len, never by a constant, or keep "
         "the tokens that are needed only.",
     ),
+    Rule(
+        id="LB-50",
+        title="The vocabulary may be larger than the tokenizer's",
+        statement=(
+            "Logits have as many columns as the model has rows in its embeddings, also where the "
+            "tokenizer has fewer tokens, as of most models: no call raises there."
+        ),
+        sources=(
+            vllm(
+                "v1/worker/gpu_model_runner.py:GPUModelRunner.__init__",
+                "the size is model_config.get_vocab_size(), not that of the tokenizer",
+            ),
+            RAISES,
+        ),
+        hint="Size masks by vllm_config.model_config.get_vocab_size() or logits.shape[1], never "
+        "by len(tokenizer) or tokenizer.vocab_size.",
+    ),
 )

@@ -206,6 +206,23 @@ RULES = section(
         hint="Size tensors by vllm_config.model_config.max_model_len, or read all_token_ids.",
     ),
     Rule(
+        id="LS-47",
+        title="The vocabulary may be larger than the tokenizer's",
+        statement=(
+            "Logits have as many columns as the model has rows in its embeddings, also where the "
+            "tokenizer has fewer tokens, as of most models: no call raises there."
+        ),
+        sources=(
+            vllm(
+                "v1/worker/gpu/model_runner.py:GPUModelRunner.__init__",
+                "the size is model_config.get_vocab_size(), not that of the tokenizer",
+            ),
+            RAISES,
+        ),
+        hint="Size masks by req_states.vocab_size or logits.shape[1], never "
+        "by len(tokenizer) or tokenizer.vocab_size.",
+    ),
+    Rule(
         id="LS-34",
         title="seq_lens_upper_bound_np may be longer than the batch",
         statement=(

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether rows are served that are wider than the tokenizer has tokens.
+
+Most models have some more rows in their embeddings than their tokenizer has tokens, for alignment.
+A mask with ``len(tokenizer)`` columns does not fit their logits: the first step ends the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from conformance.counterexample.logits_player import WIDER
+from conformance.findings import Finding, failed, inapplicable
+from conformance.inputs.history import Choice, label
+from conformance.logits.calls import PluginMisshapen, PluginRaised
+from conformance.logits.requests import Stock
+from conformance.logits.trial import Trial
+from conformance.verdict import Verdict
+from conformance.watching.interruption import limited
+
+#: Steps for which a request is served.
+STEPS = 6
+
+#: Makes an instance for a vocabulary that is so much larger than the tokenizer's.
+New = Callable[[Any, int], Any]
+#: Serves a request with an instance, whose logits are so much wider than the bench's.
+Serve = Callable[[Any, Any, Choice, int], None]
+
+
+def wider(logits: torch.Tensor, more: int) -> torch.Tensor:
+    """Return logits ``[rows, vocabulary]`` with so many columns of zeros behind them."""
+    return torch.nn.functional.pad(logits, (0, more))
+
+
+def judge(trial: Trial, new: New, serve: Serve) -> Finding:
+    """Judge that requests are served where the vocabulary is larger than the tokenizer's.
+
+    Args:
+        trial: of the plugin.
+        new: how a generation makes an instance.
+        serve: how it serves a request.
+
+    Raises:
+        PluginRaised: the plugin raised where the vocabulary is the tokenizer's, too.
+
+    """
+    bench: Stock = trial.bench
+    try:
+        with limited():
+            instance = new(bench, WIDER)
+    except PluginRaised as error:  # it says so before an engine starts
+        why = f"the plugin refuses models with {WIDER} more rows than their tokenizer has tokens"
+        return inapplicable(f"{why}: {error}")
+    chosen, _ = bench.pair
+    count = 0
+    for count, choice in enumerate(chosen or bench.choices[:1], 1):
+        with limited():
+            serve(bench, new(bench, 0), choice, 0)
+        try:
+            with limited():
+                serve(bench, instance, choice, WIDER)
+        except (PluginRaised, PluginMisshapen) as error:
+            size = bench.vocabulary
+            why = (
+                f"with a vocabulary of {size + WIDER}, of which the tokenizer has {size}, a "
+                f"request ({label(choice)}) is not served: {error}"
+            )
+            return failed(why, count, count, case={"choice": choice, "wider": WIDER})
+    return Finding(Verdict.PASS, count, count)
