@@ -58,12 +58,15 @@ class BatchHost(Host):
     @torch.inference_mode()
     def wide(self, keywords: Mapping[str, Any], steps: int) -> None:
         """Serve one request of a model with a larger vocabulary than its tokenizer's."""
-        plugin, outputs = self.new(vocabulary=self.rows.vocabulary + WIDER), list[int]()
-        joining = self.joining([keywords], [outputs])
+        beyond, outputs = self.rows.vocabulary + WIDER - 1, list[int]()
+        plugin = self.new(vocabulary=beyond + 1)
+        added = [(0, self.params(keywords), [beyond, *self.prompt], outputs)]
+        joining = BatchUpdate(batch_size=1, removed=[], added=added, moved=[])
         for step in range(steps):
             plugin.update_state(None if step else joining)
-            logits = torch.nn.functional.pad(self.rows(step), (0, WIDER))
-            outputs.append(self.taken(plugin.apply(logits)[0], step))
+            row = plugin.apply(torch.nn.functional.pad(self.rows(step), (0, WIDER)))[0]
+            last = step == steps - 2 and row[beyond] > -torch.inf
+            outputs.append(beyond if last else self.taken(row, step))
 
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0

@@ -54,7 +54,9 @@ PLAYED = {
 SCRIPTED = frozenset((*PLAYED, "LB-40", "LS-37"))
 
 #: Rules about one request, those about requests that opt in, and those about none.
-_OF_ONE = frozenset("LB-40 LB-50 LS-05 LS-13 LS-15 LS-19 LS-21 LS-28 LS-31 LS-37 LS-47".split())
+_OF_ONE = frozenset(("LB-40", "LB-50")) | frozenset(
+    ("LS-05", "LS-13", "LS-15", "LS-19", "LS-21", "LS-28", "LS-31", "LS-37", "LS-47")
+)
 _OPTED_IN = frozenset(("LB-36", "LB-37"))
 _OF_NONE = frozenset(("LB-28", "LB-35"))
 

@@ -92,7 +92,10 @@ class Host:
         raise NotImplementedError
 
     def wide(self, keywords: Mapping[str, Any], steps: int) -> None:
-        """Serve one request of a model with a larger vocabulary than its tokenizer's."""
+        """Serve one request of a model with a larger vocabulary than its tokenizer's.
+
+        Its prompt begins with the last token of the model, and its outputs have it in the end.
+        """
         raise NotImplementedError
 
     def taken(self, row: torch.Tensor, step: int) -> int:

@@ -79,7 +79,8 @@ class SlotHost(Host):
 
     def wide(self, keywords: Mapping[str, Any], steps: int) -> None:
         """Serve one request of a model with a larger vocabulary than its tokenizer's."""
-        runner, sequence = Runner(self.plugin, self.rows.vocabulary + WIDER), [*self.prompt]
+        beyond = self.rows.vocabulary + WIDER - 1
+        runner, sequence = Runner(self.plugin, beyond + 1), [beyond, *self.prompt]
         accepted = runner.join(FIRST, self.params(keywords), sequence)
         for step in range(steps):
             runner.begin_step()
@@ -87,7 +88,8 @@ class SlotHost(Host):
             if accepted:  # else apply is not called for this request
                 newest, position = sequence[-1:], [len(sequence) - 1]
                 logits = runner.apply(logits, slots=[FIRST], tokens=newest, positions=position)
-            sequence.append(self.taken(logits[0], step))
+            last = step == steps - 2 and logits[0, beyond] > -torch.inf
+            sequence.append(beyond if last else self.taken(logits[0], step))
             runner.append(FIRST, sequence[-1])
 
     def started(

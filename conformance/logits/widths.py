@@ -3,6 +3,7 @@
 
 Most models have some more rows in their embeddings than their tokenizer has tokens, for alignment.
 A mask with ``len(tokenizer)`` columns does not fit their logits: the first step ends the engine.
+And clients may send the tokens that these rows are for, and allow no others.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ STEPS = 6
 New = Callable[[Any, int], Any]
 #: Serves a request with an instance, whose logits are so much wider than the bench's.
 Serve = Callable[[Any, Any, Choice, int], None]
+
+
+def beyond(bench: Stock, more: int) -> list[int]:
+    """Return the last token of a vocabulary that is so much larger, which has no text."""
+    return [bench.vocabulary + more - 1] if more else []
 
 
 def wider(logits: torch.Tensor, more: int) -> torch.Tensor:
@@ -63,10 +69,10 @@ def judge(trial: Trial, new: New, serve: Serve) -> Finding:
             with limited():
                 serve(bench, instance, choice, WIDER)
         except (PluginRaised, PluginMisshapen) as error:
-            size = bench.vocabulary
+            size, last = bench.vocabulary, bench.vocabulary + WIDER - 1
             why = (
-                f"with a vocabulary of {size + WIDER}, of which the tokenizer has {size}, a "
-                f"request ({label(choice)}) is not served: {error}"
+                f"with a vocabulary of {last + 1}, of which the tokenizer has {size}, a request "
+                f"({label(choice)}) with the token {last} is not served: {error}"
             )
             return failed(why, count, count, case={"choice": choice, "wider": WIDER})
     return Finding(Verdict.PASS, count, count)

@@ -163,12 +163,15 @@ def _with_larger_vocabulary(bench: Bench, more: int) -> Watched:
 
 def _serve_wider(bench: Bench, instance: Watched, choice: Choice, more: int) -> None:
     outputs: list[int] = []
-    instance.begin(bench.params(choice), list(bench.prompt), outputs)
-    for step in range(bench.behind(widths.STEPS, choice)):
+    beyond = widths.beyond(bench, more)
+    instance.begin(bench.params(choice), [*beyond, *bench.prompt], outputs)
+    steps = bench.behind(widths.STEPS, choice)
+    for step in range(steps):
         if step:
             instance.update_state(None)
         row = instance.apply(widths.wider(bench.given(step), more))[0]
-        outputs.append(bench.takes(row, bench.words.said(step)))
+        said = bench.words.said(step) if step < steps - 2 or not beyond else beyond[0]
+        outputs.append(bench.takes(row, said))
     instance.update_state(all_leave(1))
 
 

@@ -298,11 +298,14 @@ def _with_larger_vocabulary(bench: Bench, more: int) -> Watched:
 
 
 def _serve_wider(bench: Bench, instance: Watched, choice: Choice, more: int) -> None:
-    alone = Alone(instance, bench.params(choice), bench.prompt)
+    beyond = widths.beyond(bench, more)
+    alone = Alone(instance, bench.params(choice), [*beyond, *bench.prompt])
     alone.begin()
-    for step in range(bench.behind(widths.STEPS, choice)):
+    steps = bench.behind(widths.STEPS, choice)
+    for step in range(steps):
         row = together([alone], widths.wider(bench.given(step), more))[0]
-        alone.append(bench.takes(row, bench.words.said(step)))
+        said = bench.words.said(step) if step < steps - 2 or not beyond else beyond[0]
+        alone.append(bench.takes(row, said))
     instance.states.remove_request(alone.name)
 
 

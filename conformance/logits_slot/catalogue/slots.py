@@ -210,7 +210,8 @@ RULES = section(
         title="The vocabulary may be larger than the tokenizer's",
         statement=(
             "Logits have as many columns as the model has rows in its embeddings, also where the "
-            "tokenizer has fewer tokens, as of most models: no call raises there."
+            "tokenizer has fewer tokens, as of most models: no call raises there, also where a "
+            "prompt or outputs have a token that the tokenizer does not know."
         ),
         sources=(
             vllm(
