@@ -218,6 +218,10 @@ RULES = section(
                 "v1/worker/gpu/model_runner.py:GPUModelRunner.__init__",
                 "the size is model_config.get_vocab_size(), not that of the tokenizer",
             ),
+            vllm(
+                "renderers/base.py:BaseRenderer.validate_token_ids",
+                "clients may send all token ids of the model, and allow a request no others",
+            ),
             RAISES,
         ),
         hint="Size masks by req_states.vocab_size or logits.shape[1], never "
