@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -21,7 +22,7 @@ from conformance.logits.trial import Trial
 from conformance.logits_batch import host
 from conformance.logits_batch.bench import Bench, Watched, all_join, all_leave
 from conformance.verdict import Reason, Verdict
-from conformance.watching.interruption import CONSTRUCTOR_LIMIT, limited
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, PluginHung, limited
 
 #: Rows of logits in memory are this much longer than the vocabulary, as vLLM pads it to 64.
 PADDING = 12
@@ -32,10 +33,10 @@ STEPS = 8
 MORE_STEPS = 16
 
 #: A batch far larger than those of the histories, in an engine that allows it: vLLM's default for
-#: large GPUs is 1024 requests.  Seconds that its steps may take.
-FULL = 1_100
+#: large GPUs is 1024 requests.  Where its steps take longer than so many seconds, it has fewer.
+FULL, LARGE = 1_100, 300
 MAX_FULL = 1_536
-FULL_LIMIT = 60.0
+FULL_LIMIT = 10.0
 
 
 def comes_back(trial: Trial) -> Finding:
@@ -109,23 +110,33 @@ def serves_full_batches(trial: Trial) -> Finding:
     """LB-30: the rows of a batch of a thousand are those of a batch of a few."""
     bench = trial.bench
     choices = list(bench.parameters)
-    many = [choices[row % len(choices)] for row in range(FULL)]
     arguments = (vllm_config(bench.model, MAX_FULL), host.CPU, False)
 
     def new() -> Watched:
         with limited(CONSTRUCTOR_LIMIT):
             return Watched(call("__init__", bench.plugin, *arguments))
 
-    with limited(FULL_LIMIT):
+    with limited():
         small = _acting(bench, new, choices)
-        if isinstance(small, PluginRaised):
-            raise small
-        large = _rows(bench, new(), many, steps=len(small))
-    if wrong := _unlike(large, small, [row % len(choices) for row in range(FULL)]):
-        what = f"with {FULL} requests and max_num_seqs={MAX_FULL}{wrong}"
+    if isinstance(small, PluginRaised):
+        raise small
+    count, large = _full(bench, new, choices, len(small))
+    if wrong := _unlike(large, small, [row % len(choices) for row in range(count)]):
+        what = f"with {count} requests and max_num_seqs={MAX_FULL}{wrong}"
         why = _no_matter_of_size(trial, new, small)
         return unjudged(why, len(small)) if why else failed(what, len(small))
     return passed(len(small), _acted(bench, choices, small))
+
+
+def _full(
+    bench: Bench, new: Callable[[], Watched], choices: Sequence[Choice], steps: int
+) -> tuple[int, list[torch.Tensor] | PluginRaised]:
+    """Return how many requests a full batch has, and the rows of each step, or what was raised."""
+    every = [choices[row % len(choices)] for row in range(FULL)]
+    with suppress(PluginHung), limited(FULL_LIMIT):
+        return FULL, _rows(bench, new(), every, steps=steps)
+    with limited():
+        return LARGE, _rows(bench, new(), every[:LARGE], steps=steps)
 
 
 def _with_long_context(bench: Bench) -> Watched:
