@@ -17,6 +17,7 @@ SAID: dict[str, Any] = {
     "masked": [[67], 0, 512, 7],
     "warm": "dummy runs",
     "waits": "item",
+    "lengths": [2, 0, 2103],
     "invalid": [{"extra_args": {"target": "x"}}],
 }
 

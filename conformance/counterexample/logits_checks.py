@@ -154,7 +154,7 @@ def _requests(
     on, off = ([v for choice, v in values.items() if choice[0] == kind] for kind in ("on", "off"))
     if past := expect.get("past"):
         return {"requests": literal([decoded(keywords) for keywords in past])}
-    if rule in _OF_ONE or "lengths" in expect:
+    if rule in _OF_ONE or PLAYED.get(rule) == "long":
         return {"request": literal(values[tuple(expect["choice"])])}
     if rule in _OF_NONE:
         return {"on": literal(on[0]), "off": literal(off)} if rule == "LB-28" else {}
