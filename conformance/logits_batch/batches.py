@@ -16,7 +16,7 @@ from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
 from conformance.logits import lengths, reasons, widths
 from conformance.logits.calls import PluginRaised, call
-from conformance.logits.configuration import MAX_REQUESTS, vllm_config
+from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, vllm_config
 from conformance.logits.rows import differing, handed_over, same
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
@@ -110,12 +110,7 @@ def serves_full_batches(trial: Trial) -> Finding:
     """LB-30: the rows of a batch of a thousand are those of a batch of a few."""
     bench = trial.bench
     choices = list(bench.parameters)
-    arguments = (vllm_config(bench.model, MAX_FULL), host.CPU, False)
-
-    def new() -> Watched:
-        with limited(CONSTRUCTOR_LIMIT):
-            return Watched(call("__init__", bench.plugin, *arguments))
-
+    new = partial(_made, bench, MAX_FULL)
     with limited():
         small = _acting(bench, new, choices)
     if isinstance(small, PluginRaised):
@@ -139,8 +134,15 @@ def _full(
         return LARGE, _rows(bench, new(), every[:LARGE], steps=steps)
 
 
-def _with_long_context(bench: Bench) -> Watched:
-    config = vllm_config(bench.model, length=CONTEXT)
+def _made(
+    bench: Bench,
+    requests: int = MAX_REQUESTS,
+    *,
+    vocabulary: int | None = None,
+    length: int = MAX_MODEL_LEN,
+) -> Watched:
+    """Make an instance for an engine with such a batch, vocabulary and context."""
+    config = vllm_config(bench.model, requests, vocabulary, length=length)
     with limited(CONSTRUCTOR_LIMIT):
         return Watched(call("__init__", bench.plugin, config, host.CPU, False))  # noqa: FBT003 - as vLLM calls it
 
@@ -161,15 +163,12 @@ def _serve_long(bench: Bench, instance: Watched, choice: Choice, request: length
 
 #: LB-49: a request may be as long as ``max_model_len`` says.
 serves_long_requests = partial(
-    lengths.judge, server=lengths.Server(_with_long_context, _serve_long)
+    lengths.judge, server=lengths.Server(partial(_made, length=CONTEXT), _serve_long)
 )
 
 
 def _with_larger_vocabulary(bench: Bench, more: int) -> Watched:
-    vocabulary = bench.vocabulary + more if more else None
-    config = vllm_config(bench.model, vocabulary=vocabulary)
-    with limited(CONSTRUCTOR_LIMIT):
-        return Watched(call("__init__", bench.plugin, config, host.CPU, False))  # noqa: FBT003 - as vLLM calls it
+    return _made(bench, vocabulary=bench.vocabulary + more if more else None)
 
 
 def _serve_wider(bench: Bench, instance: Watched, choice: Choice, more: int) -> None:
