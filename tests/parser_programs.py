@@ -101,9 +101,7 @@ for asked in (request, ResponsesRequest(input="x", tools=flat)):
     print(f"{{type(asked).__name__}}:", said[-1])
 """
 
-IMPORTS = {
-    "responses": ("from vllm.entrypoints.openai.responses.protocol import ResponsesRequest\n"),
-}
+IMPORTS = {"responses": "from vllm.entrypoints.openai.responses.protocol import ResponsesRequest\n"}
 
 #: Parts of a program, by what its case is.
 PARTS = {

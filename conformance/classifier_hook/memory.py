@@ -74,7 +74,7 @@ BLOCKS = 0.5
 
 
 def starts_threads(bench: Bench) -> Finding | None:
-    """Return whether calls leave a thread each, as a finding, or None: few thousands fit."""
+    """Return the finding that each call leaves a thread, or None; a process has few thousands."""
     hook, text = bench.make(), bench.texts[0]
     if bench.alone(text).seconds > SLOW:
         return None

@@ -16,9 +16,11 @@ from conformance.counterexample.work_player import Work
 class BatchHost(Host):
     """Serves requests as the V1 model runner does."""
 
-    def new(self, most: int = 8, vocabulary: int = 0, device: str = "cpu") -> Any:
+    def new(
+        self, most: int = 8, vocabulary: int = 0, device: str = "cpu", context: int = 128
+    ) -> Any:
         """Make an instance."""
-        config = engine_config(most, vocabulary or self.rows.vocabulary)
+        config = engine_config(most, vocabulary or self.rows.vocabulary, context)
         return self.plugin(config, torch.device(device), device != "cpu")
 
     def joining(self, requests: list[Any], outputs: list[list[int]]) -> BatchUpdate:
@@ -47,8 +49,7 @@ class BatchHost(Host):
     @torch.inference_mode()
     def long(self, params: Any, prompt: list[int], outputs: list[int], steps: int) -> None:
         """Serve one request of a model with a long context."""
-        config = engine_config(8, self.rows.vocabulary, CONTEXT)
-        plugin = self.plugin(config, torch.device("cpu"), False)  # noqa: FBT003 - as engines do
+        plugin = self.new(context=CONTEXT)
         added = [(0, params, prompt, outputs)]
         joining = BatchUpdate(batch_size=1, removed=[], added=added, moved=[])
         for step in range(steps):

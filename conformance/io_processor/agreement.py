@@ -19,7 +19,7 @@ from conformance.watching.comparison import shortened
 
 
 def _unsaid(trial: Trial) -> Finding | None:
-    """Return the finding that nobody says what requests are answered, if so."""
+    """Return why the rule does not apply where the profile has no `expected`, or None."""
     if Meaning.of(trial.section) is not None:
         return None
     return inapplicable(SILENT)

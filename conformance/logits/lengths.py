@@ -31,6 +31,9 @@ FEWER = 4_200
 #: Outputs that a request gets one by one, and those behind a long prompt, or when it is resumed.
 STEPPED, AFTER = 1_100, 3
 
+#: Tokens of a prompt that is not long.
+SHORT = 2
+
 #: Seconds for one request.
 LIMIT = 60.0
 
@@ -39,7 +42,7 @@ LIMIT = 60.0
 class Long:
     """The tokens with which a request comes, and for how many steps it is served."""
 
-    prompt: int = 2
+    prompt: int = SHORT
     outputs: int = 0  #: with which it is resumed
     steps: int = AFTER
 
@@ -59,7 +62,7 @@ class Long:
 
     def told(self) -> str:
         """Return how long it is, in words."""
-        if self.prompt > 2:  # noqa: PLR2004 - those of the default
+        if self.prompt > SHORT:
             return f"a prompt of {self.prompt} tokens"
         return f"{self.outputs + self.steps} outputs"
 
@@ -138,7 +141,7 @@ def judge(trial: Trial, server: Server) -> Finding:
             except PluginRaised:
                 if way is not _RESUMED:
                     raise  # not about length
-                continue  # its outputs are none that the plugin allows
+                continue  # the plugin does not allow these outputs
             count += 1
             if serving.raises(choice, way) and (found := _shortest(bench, server, choice, way)):
                 return attrs.evolve(found, examples=count, acted=count)

@@ -334,7 +334,7 @@ class Stock:
         Args:
             choice: the parameter set.
             greedy: whether it is asked for at temperature 0.
-            reused: an object that nobody has any more, which becomes the one that is returned.
+            reused: an object without other references, which is overwritten and returned.
 
         """
         prototype = self._prototype(choice, greedy=greedy)

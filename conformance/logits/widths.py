@@ -25,20 +25,25 @@ from conformance.watching.interruption import limited
 #: Steps for which a request is served.
 STEPS = 6
 
-#: Makes an instance for a vocabulary that is so much larger than the tokenizer's.
+#: Makes an instance for a vocabulary of so many tokens, more than the tokenizer has.
 New = Callable[[Any, int], Any]
-#: Serves a request with an instance, whose logits are so much wider than the bench's.
-Serve = Callable[[Any, Any, Choice, int], None]
+#: Serves a request with an instance.
+Serve = Callable[[Any, Any, Choice], None]
 
 
-def beyond(bench: Stock, more: int) -> list[int]:
-    """Return the last token of a vocabulary that is so much larger, which has no text."""
-    return [bench.vocabulary + more - 1] if more else []
+def beyond(bench: Stock) -> int:
+    """Return the last token of the larger vocabulary, which has no text."""
+    return bench.vocabulary + WIDER - 1
 
 
-def wider(logits: torch.Tensor, more: int) -> torch.Tensor:
-    """Return logits ``[rows, vocabulary]`` with so many columns of zeros behind them."""
-    return torch.nn.functional.pad(logits, (0, more))
+def wider(logits: torch.Tensor) -> torch.Tensor:
+    """Return logits ``[rows, vocabulary]`` with columns of zeros for the other tokens."""
+    return torch.nn.functional.pad(logits, (0, WIDER))
+
+
+def said(bench: Stock, step: int, steps: int) -> int:
+    """Return the token that a request is to get in a step: one without a text before the last."""
+    return beyond(bench) if step >= steps - 2 else bench.words.said(step)
 
 
 def judge(trial: Trial, new: New, serve: Serve) -> Finding:
@@ -56,7 +61,7 @@ def judge(trial: Trial, new: New, serve: Serve) -> Finding:
     bench: Stock = trial.bench
     try:
         with limited():
-            instance = new(bench, WIDER)
+            instance = new(bench, bench.vocabulary + WIDER)
     except PluginRaised as error:  # it says so before an engine starts
         why = f"the plugin refuses models with {WIDER} more rows than their tokenizer has tokens"
         return inapplicable(f"{why}: {error}")
@@ -64,12 +69,13 @@ def judge(trial: Trial, new: New, serve: Serve) -> Finding:
     count = 0
     for count, choice in enumerate(chosen or bench.choices[:1], 1):
         with limited():
-            serve(bench, new(bench, 0), choice, 0)
+            for _ in trial.contract.rows_alone(bench, choice, bench.behind(STEPS, choice)):
+                pass
         try:
             with limited():
-                serve(bench, instance, choice, WIDER)
+                serve(bench, instance, choice)
         except (PluginRaised, PluginMisshapen) as error:
-            size, last = bench.vocabulary, bench.vocabulary + WIDER - 1
+            size, last = bench.vocabulary, beyond(bench)
             why = (
                 f"with a vocabulary of {last + 1}, of which the tokenizer has {size}, a request "
                 f"({label(choice)}) with the token {last} is not served: {error}"

@@ -167,26 +167,24 @@ serves_long_requests = partial(
 )
 
 
-def _with_larger_vocabulary(bench: Bench, more: int) -> Watched:
-    return _made(bench, vocabulary=bench.vocabulary + more if more else None)
+def _with_vocabulary(bench: Bench, vocabulary: int) -> Watched:
+    return _made(bench, vocabulary=vocabulary)
 
 
-def _serve_wider(bench: Bench, instance: Watched, choice: Choice, more: int) -> None:
+def _serve_wider(bench: Bench, instance: Watched, choice: Choice) -> None:
     outputs: list[int] = []
-    beyond = widths.beyond(bench, more)
-    instance.begin(bench.params(choice), [*beyond, *bench.prompt], outputs)
+    instance.begin(bench.params(choice), [widths.beyond(bench), *bench.prompt], outputs)
     steps = bench.behind(widths.STEPS, choice)
     for step in range(steps):
         if step:
             instance.update_state(None)
-        row = instance.apply(widths.wider(bench.given(step), more))[0]
-        said = bench.words.said(step) if step < steps - 2 or not beyond else beyond[0]
-        outputs.append(bench.takes(row, said))
+        row = instance.apply(widths.wider(bench.given(step)))[0]
+        outputs.append(bench.takes(row, widths.said(bench, step, steps)))
     instance.update_state(all_leave(1))
 
 
 #: LB-50: the vocabulary may be larger than the tokenizer's.
-serves_wider_logits = partial(widths.judge, new=_with_larger_vocabulary, serve=_serve_wider)
+serves_wider_logits = partial(widths.judge, new=_with_vocabulary, serve=_serve_wider)
 
 
 def _no_matter_of_size(

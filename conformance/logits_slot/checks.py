@@ -302,24 +302,22 @@ serves_long_requests = partial(
 )
 
 
-def _with_larger_vocabulary(bench: Bench, more: int) -> Watched:
-    return bench.new(trusted=True, vocabulary=bench.vocabulary + more if more else None)
+def _with_vocabulary(bench: Bench, vocabulary: int) -> Watched:
+    return bench.new(trusted=True, vocabulary=vocabulary)
 
 
-def _serve_wider(bench: Bench, instance: Watched, choice: Choice, more: int) -> None:
-    beyond = widths.beyond(bench, more)
-    alone = Alone(instance, bench.params(choice), [*beyond, *bench.prompt])
+def _serve_wider(bench: Bench, instance: Watched, choice: Choice) -> None:
+    alone = Alone(instance, bench.params(choice), [widths.beyond(bench), *bench.prompt])
     alone.begin()
     steps = bench.behind(widths.STEPS, choice)
     for step in range(steps):
-        row = together([alone], widths.wider(bench.given(step), more))[0]
-        said = bench.words.said(step) if step < steps - 2 or not beyond else beyond[0]
-        alone.append(bench.takes(row, said))
+        row = together([alone], widths.wider(bench.given(step)))[0]
+        alone.append(bench.takes(row, widths.said(bench, step, steps)))
     instance.states.remove_request(alone.name)
 
 
 #: LS-47: the vocabulary may be larger than the tokenizer's.
-serves_wider_logits = partial(widths.judge, new=_with_larger_vocabulary, serve=_serve_wider)
+serves_wider_logits = partial(widths.judge, new=_with_vocabulary, serve=_serve_wider)
 
 
 def _filled(bench: Bench, count: int, *, drafts: bool) -> str | None:

@@ -141,7 +141,7 @@ def _between(bench: Bench, begins: str, part: str, ends: str) -> tuple[int, bool
         took = brief(told, partial(bench.whole, answer))  # no delta is as long as that
         if STALL / 10 < took < 2 * last:
             return count, True
-        # Where it grows with the length and no faster, it is slow, and stalls nobody more.
+        # What grows with the length, and no faster, makes a parser slow and is no stall.
         if (
             0 < took < LINEAR * last * size / shorter
             or took * (BLANK_SIZES[-1] / size) ** 2 < STALL

@@ -93,7 +93,7 @@ def _among(rule: str) -> Callable[[Trial], Finding]:
 
 
 def _unsaid(trial: Trial) -> Finding | None:
-    """Return the finding that nobody says how many placeholders an item has, if so."""
+    """Return why the rule does not apply where the profile has no `expected`, or None."""
     if trial.bench.expected is not None:
         return None
     return inapplicable("the profile has no `expected`")
