@@ -118,6 +118,9 @@ PARTS = {
 #: Ids of calls are drawn.
 _ID = re.compile(r"(?<=['\"])(chatcmpl-tool-|call_|functions\.)[\w.:-]*(?=['\"])")
 
+#: What vLLM draws anew for the id of each call.
+_DRAWN = re.compile(r"(?<=[-_])[0-9a-f]{16}(?=['\"])")
+
 #: The same character so often that a program rather says how often.
 _RUN = re.compile(r"(.)\1{199,}")
 
@@ -141,7 +144,8 @@ def short(case: Mapping[str, Any]) -> str | None:
         source = _source(case, scene, parts, typed=typed)
         printed, left = _run(source)
         if _shown(scene, left):
-            return source + PRINTED + "".join(f"# {line}\n" for line in printed.splitlines())
+            lines = _DRAWN.sub("...", printed).splitlines()
+            return source + PRINTED + "".join(f"# {line}\n" for line in lines)
     return None
 
 

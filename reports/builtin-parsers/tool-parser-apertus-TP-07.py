@@ -24,7 +24,7 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-9d5ef13f951d7104', name='get_weather', arguments='{"days": -3, "height": -0.5}')])
-# '<|tools_prefix|>[{"get_weather": {"days": -3, "height": -0.' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-94fe0fc928ab718e', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"days": -3, "height": 0'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"days": -3, "height": -0.5}')])
+# '<|tools_prefix|>[{"get_weather": {"days": -3, "height": -0.' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': ''}}, {'index': 0, 'function': {'arguments': '{"days": -3, "height": 0'}}]}
 # '5}}]' -> None
 # '<|tools_suffix|>' -> {'content': None, 'tool_calls': [{'index': 0, 'function': {'arguments': '-0.5}'}}]}

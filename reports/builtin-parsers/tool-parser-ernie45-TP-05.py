@@ -29,5 +29,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-92b8da317e83b7d0', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='chatcmpl-tool-a4634de463087bb8', name='get_time', arguments='{"city": "Rome"}')])
-# 'Let me look. <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>' -> {'content': 'Let me look. ', 'tool_calls': [{'id': 'chatcmpl-tool-8bc0a03d7d945e5f', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}
+# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='chatcmpl-tool-...', name='get_time', arguments='{"city": "Rome"}')])
+# 'Let me look. <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n</tool_call>' -> {'content': 'Let me look. ', 'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}

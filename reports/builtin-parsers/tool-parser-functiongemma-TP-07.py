@@ -29,8 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b399b6715267a675', name='get_weather', arguments='{"city": "xy", "unit": "xy"}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"city": "xy", "unit": "xy"}')])
 # '<start_function_call>call:get_weather{city:<escape>xy<escape>,unit:<escape>' -> None
-# 'x' -> {'tool_calls': [{'id': 'chatcmpl-tool-aa69e1a19c6cafa2', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# 'x' -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # 'y' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{"city": "xy"}'}}]}
 # '<escape>}<end_function_call>' -> {'tool_calls': [{'index': 0, 'function': {'arguments': ' "unit": "xy"}'}}]}

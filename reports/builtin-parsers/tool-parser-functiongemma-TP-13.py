@@ -28,4 +28,4 @@ whole = Parser(tokenizer, request.tools).parse(text, request, True, ids)
 print("whole:", whole)
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-a37c4787f4e1825c', name='get_weather', arguments='{"city": 42}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"city": 42}')])

@@ -26,5 +26,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-8d9a171cf56006fd', name='get_weather', arguments='{"city": "Paris"}')])
-# '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "get_weather", "arguments": {"city": "Paris"}}' -> {'tool_calls': [{'id': 'chatcmpl-tool-928b6bf2a5011767', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{}'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"city": "Paris"}')])
+# '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "get_weather", "arguments": {"city": "Paris"}}' -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{}'}}]}

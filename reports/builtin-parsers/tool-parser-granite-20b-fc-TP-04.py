@@ -23,5 +23,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-87a97d8301111111', name='get_weather', arguments='{"city": "Paris"}')])
+# whole: (None, 'Let me look. ', [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"city": "Paris"}')])
 # 'Let me look. <function_call> {"name": "get_weather", "arguments": {"city": "Paris"}}' -> {'content': 'Let me look. <function_call> {"name": "get_weather", "arguments": {"city": "Paris"}}'}

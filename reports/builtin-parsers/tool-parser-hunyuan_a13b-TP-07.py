@@ -29,8 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='call_8fd5cd25675b1d0b', name='get_weather', arguments='{"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
+# whole: (None, None, [FunctionCall(id='call_...', name='get_weather', arguments='{"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
 # '<tool_calls>' -> {'content': '<tool_calls>'}
-# '[\n{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}\n' -> {'tool_calls': [{'id': 'call_0_8a5231bdbe129a52', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# '[\n{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}}\n' -> {'tool_calls': [{'id': 'call_0_...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # ']</tool_calls>' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{'}}]}
 # '' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '"city": "True class= None &lt; ,}'}}]}

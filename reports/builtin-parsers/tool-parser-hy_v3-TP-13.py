@@ -35,5 +35,5 @@ for asked in (request, ResponsesRequest(input="x", tools=flat)):
     print(f"{type(asked).__name__}:", said[-1])
 
 # It printed:
-# ChatCompletionRequest: (None, None, [FunctionCall(id='chatcmpl-tool-b14a7e544dbaba19', name='get_weather', arguments='{"city": "Paris"}')])
+# ChatCompletionRequest: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"city": "Paris"}')])
 # ResponsesRequest: (None, None, [])

@@ -65,7 +65,7 @@ said = streamed(5)
 # 'get_w' -> None
 # 'eathe' -> None
 # 'r' -> None
-# '<tool_sep>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-8f55b43f3fa0806b', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# '<tool_sep>' -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '\n' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{'}}]}
 # '<arg_key>' -> None
 # 'city' -> None

@@ -35,5 +35,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-b2d14e6f33691bb7', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-b85638a59b79db88', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-9c4d3529ad86648e', name='get_weather', arguments='{"city": "xy"}')])
-# '<tool_calls><tool_call>get_weather</tool_call><tool_call>get_weather</tool_call><tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-a734c53019e5ec9e', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>get_weather</tool_call><tool_call>get_weather', 'arguments': '{"city": "xy"}'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{}'), FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"city": "xy"}')])
+# '<tool_calls><tool_call>get_weather</tool_call><tool_call>get_weather</tool_call><tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value></tool_call></tool_calls>' -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather</tool_call><tool_call>get_weather</tool_call><tool_call>get_weather', 'arguments': '{"city": "xy"}'}}]}

@@ -24,6 +24,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-98c7874d64d2dcae', name='get_weather', arguments='{}')])
-# '<|action_start|><|plugin|>{"name": "get_weather", "' -> {'tool_calls': [{'id': 'chatcmpl-tool-812cd4e15755b617', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{}')])
+# '<|action_start|><|plugin|>{"name": "get_weather", "' -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # 'parameters": {}}<|action_end|>' -> None

@@ -30,9 +30,9 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-bb70847d2f849016', name='get_weather', arguments='{"days": -3, "height": -0.5}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"days": -3, "height": -0.5}')])
 # '<tool_calls>[\n{"name": "get_weather", "arguments": {"days": ' -> None
-# '-' -> {'tool_calls': [{'id': 'chatcmpl-tool-b7fe6bcc034c8897', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# '-' -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '3' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{"days": -3'}}]}
 # ', "height": -0.' -> {'tool_calls': [{'index': 0, 'function': {'arguments': ', "height": 0'}}]}
 # '5}}\n]</tool_calls>' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '-0.5'}}]}

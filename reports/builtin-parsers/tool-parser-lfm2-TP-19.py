@@ -50,7 +50,7 @@ said = streamed(5)
 # 'r' -> None
 # '(city' -> None
 # '=' -> None
-# "'" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-be7ef9b25322ef92', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# "'" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
 # 'Paris' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'Paris'}}]}
 # "'" -> None
 # ')' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': '"}'}}]}
@@ -66,7 +66,7 @@ said = streamed(5)
 # 'ather' -> None
 # '(' -> None
 # 'c' -> None
-# "ity='" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-aadbb5a9052330d8', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# "ity='" -> {'content': None, 'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
 # 'P' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'P'}}]}
 # 'a' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'a'}}]}
 # 'r' -> {'content': None, 'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'r'}}]}

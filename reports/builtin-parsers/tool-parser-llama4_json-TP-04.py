@@ -24,7 +24,7 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-a58101c1cff15877', name='get_weather', arguments='{}')])
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{}')])
 # '<|python_tag|>{"name": "get_weather", "parameters": {}' -> None
-# '}' -> {'tool_calls': [{'id': 'chatcmpl-tool-ac3568ed4bb5cca2', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# '}' -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '' -> None

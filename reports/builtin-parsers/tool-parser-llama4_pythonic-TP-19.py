@@ -50,7 +50,7 @@ said = streamed(5)
 # 'r' -> None
 # '(city' -> None
 # '=' -> None
-# "'" -> {'tool_calls': [{'id': 'chatcmpl-tool-afd551d7ace212ab', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# "'" -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
 # 'Paris' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'Paris'}}]}
 # "'" -> None
 # ')' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': '"}'}}]}
@@ -66,7 +66,7 @@ said = streamed(5)
 # 'ather' -> None
 # '(' -> None
 # 'c' -> None
-# "ity='" -> {'tool_calls': [{'id': 'chatcmpl-tool-a4d744e4c3dc09b6', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
+# "ity='" -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "'}}]}
 # 'P' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'P'}}]}
 # 'a' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'a'}}]}
 # 'r' -> {'tool_calls': [{'id': None, 'index': 0, 'function': {'arguments': 'r'}}]}

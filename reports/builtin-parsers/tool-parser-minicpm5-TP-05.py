@@ -29,5 +29,5 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='call_9be433f2da77d69e', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='call_84dcd0b16605bcad', name='get_time', arguments='{"city": "Rome"}')])
-# '<function name="get_weather"><param name="city">Paris</param></function>\n<function name="get_time"><param name="city">Rome</param></function>' -> {'tool_calls': [{'id': 'chatcmpl-tool-b49bdbad27bf00f3', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}
+# whole: (None, None, [FunctionCall(id='call_...', name='get_weather', arguments='{"city": "Paris"}'), FunctionCall(id='call_...', name='get_time', arguments='{"city": "Rome"}')])
+# '<function name="get_weather"><param name="city">Paris</param></function>\n<function name="get_time"><param name="city">Rome</param></function>' -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather', 'arguments': '{"city": "Paris"}'}}]}

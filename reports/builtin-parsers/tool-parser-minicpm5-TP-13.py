@@ -23,5 +23,5 @@ for asked in (request, ResponsesRequest(input="x", tools=flat)):
     print(f"{type(asked).__name__}:", said[-1])
 
 # It printed:
-# ChatCompletionRequest: (None, None, [FunctionCall(id='call_b8ae974e828b9bf0', name='get_weather', arguments='{"city": "Paris"}')])
+# ChatCompletionRequest: (None, None, [FunctionCall(id='call_...', name='get_weather', arguments='{"city": "Paris"}')])
 # ResponsesRequest: raised AttributeError: 'FunctionTool' object has no attribute 'function'

@@ -33,6 +33,6 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, None, [FunctionCall(id='chatcmpl-tool-afc57e04ebc4216c', name='get_weather', arguments='{}')])
-# '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather">' -> {'tool_calls': [{'id': 'chatcmpl-tool-ab60f8b68196e17f', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# whole: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{}')])
+# '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n<steptml:invoke name="get_weather">' -> {'tool_calls': [{'id': 'chatcmpl-tool-...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '</steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>' -> None

@@ -31,5 +31,5 @@ for asked in (request, ResponsesRequest(input="x", tools=flat)):
     print(f"{type(asked).__name__}:", said[-1])
 
 # It printed:
-# ChatCompletionRequest: (None, None, [FunctionCall(id='chatcmpl-tool-9065827898727a4a', name='get_weather', arguments='{"city": "Paris"}')])
+# ChatCompletionRequest: (None, None, [FunctionCall(id='chatcmpl-tool-...', name='get_weather', arguments='{"city": "Paris"}')])
 # ResponsesRequest: raised AttributeError: 'FunctionTool' object has no attribute 'function'

@@ -29,8 +29,8 @@ for number, text in enumerate(DELTAS, 1):
     print(repr(text), "->", said[-1] and said[-1].model_dump(exclude_unset=True))
 
 # It printed:
-# whole: (None, '', [FunctionCall(id='call_0_9293dfd27674eb51', name='get_weather', arguments='{"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
-# '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}' -> {'tool_calls': [{'id': 'call_0_a3cc78ad0e8f9c29', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
+# whole: (None, '', [FunctionCall(id='call_0_...', name='get_weather', arguments='{"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}')])
+# '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "True class= None &lt; ,} , ] \\\\u0022 \\"name\\": \\"f\\""}' -> {'tool_calls': [{'id': 'call_0_...', 'type': 'function', 'index': 0, 'function': {'name': 'get_weather'}}]}
 # '}' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '{'}}]}
 # ']' -> {'tool_calls': [{'index': 0, 'function': {'arguments': '"city": "True class= None &lt; ,}'}}]}
 # '' -> None
