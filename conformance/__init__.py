@@ -10,4 +10,4 @@ __version__ = "0.1.0"
 #: Version of the rule catalogue.
 #: It changes when a rule is added, removed or judged differently,
 #: so that two certificates can be told apart by more than the harness release.
-RULE_SET = "2026.11.29"
+RULE_SET = "2026.11.30"

@@ -61,6 +61,87 @@ def test_a_function_comes_with_what_it_uses() -> None:
     assert "# TIMES is a constant." in found.code
 
 
+HOST = dedent(
+    '''
+    """Plays cases."""
+
+    import copy
+    import json
+    from typing import NamedTuple
+
+    THREE = 3
+
+
+    class Host:
+        """Serves."""
+
+        def __init__(self) -> None:
+            self.plugin = copy.copy(THREE)
+
+        # How it is served alone.
+        def alone(self) -> str:
+            """Is called."""
+            return self.helped()
+
+        @property
+        def helped(self) -> str:
+            """Is called by what is called."""
+            return ""
+
+        def long(self) -> str:
+            """Is not called."""
+            return json.dumps(NOTHING)
+
+
+    class Other(Host):
+        """Serves in another way."""
+
+        def long(self) -> str:
+            """Is not called."""
+            return ""
+
+        def begin(self) -> None:
+            """Is called by its name."""
+
+
+    class Pair(NamedTuple):
+        """Others call its methods."""
+
+        def wide(self) -> int:
+            """Nobody here calls it."""
+            return THREE
+
+
+    NOTHING = 0
+
+
+    def check(host: Host, pair: Pair) -> str:
+        """Is played."""
+        return host.alone()
+    '''
+)
+
+
+def test_classes_come_without_methods_that_nothing_calls() -> None:
+    """What these alone use does not come either; what others may call does."""
+    found = excerpt(HOST, "check", uses=("Other",), text='check(Other(), ["begin"])')
+
+    classes = [node for node in ast.parse(found.code).body if isinstance(node, ast.ClassDef)]
+    methods = {
+        of.name: [node.name for node in of.body if isinstance(node, ast.FunctionDef)]
+        for of in classes
+    }
+    assert methods == {
+        "Host": ["__init__", "alone", "helped"],
+        "Other": ["begin"],
+        "Pair": ["wide"],
+    }
+    assert "json" not in found.standard
+    assert "NOTHING" not in found.code
+    assert "    # How it is served alone.\n    def alone" in found.code
+    assert 'other way."""\n\n    def begin' in found.code
+
+
 def test_imports_are_of_two_kinds() -> None:
     """A program says something to vLLM before it imports it."""
     found = excerpt(PLAYER, "other", beside=("sys", "copy"))

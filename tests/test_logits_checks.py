@@ -18,6 +18,7 @@ SAID: dict[str, Any] = {
     "warm": "dummy runs",
     "waits": "item",
     "lengths": [2, 0, 2103],
+    "pauses": [1200, 90_000],
     "invalid": [{"extra_args": {"target": "x"}}],
 }
 

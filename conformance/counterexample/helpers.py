@@ -112,7 +112,8 @@ def prepared(shown: Mapping[str, Any], body: str) -> tuple[list[str], str]:
     if not names:
         return [], body
     first, *others = names
-    return [excerpt(configured(_host(), shown), first, uses=others).code + "\n\n"], body
+    part = excerpt(configured(_host(), shown), first, uses=others, text=body)
+    return [f"{part.code}\n\n"], body
 
 
 def configured(source: str, shown: Mapping[str, Any]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from vllm.v1.sample.logits_processor import BatchUpdate
+from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
+from conformance.counterexample.clock_player import Clock
 from conformance.counterexample.logits_host_player import engine_config
 from conformance.counterexample.logits_player import CONTEXT, ROUND, WIDER, Host
 from conformance.counterexample.work_player import Work
@@ -68,6 +69,32 @@ class BatchHost(Host):
             row = plugin.apply(torch.nn.functional.pad(self.rows(step), (0, WIDER)))[0]
             last = step == steps - 2 and row[beyond] > -torch.inf
             outputs.append(beyond if last else self.taken(row, step))
+
+    @torch.inference_mode()
+    def later(self, requests: list[Any], clock: Clock, pauses: list[int]) -> None:
+        """Serve requests together, twice by one instance; the first one leaves before the last."""
+        plugin, count = self.new(), len(requests)
+        within, between = pauses
+        left = (count - 1, 0, MoveDirectionality.UNIDIRECTIONAL)
+        for _ in range(2):
+            outputs = [list[int]() for _ in requests]
+            for update in (
+                self.joining(requests, outputs),
+                None,
+                BatchUpdate(batch_size=count - 1, removed=[0], added=[], moved=[left]),
+                None,
+            ):
+                plugin.update_state(update)
+                if update is not None and update.removed:
+                    outputs = [*outputs[-1:], *outputs[1:-1]]
+                step = len(outputs[0])
+                result = plugin.apply(self.rows(*[step] * len(outputs)))
+                for row, tokens in zip(result, outputs, strict=True):
+                    tokens.append(self.taken(row, step))
+                clock.forward(within)
+            removed = list(range(count - 2, -1, -1))
+            plugin.update_state(BatchUpdate(batch_size=0, removed=removed, added=[], moved=[]))
+            clock.forward(between)
 
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0

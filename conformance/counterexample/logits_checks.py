@@ -30,6 +30,7 @@ PLAYED = {
     "LB-44": "device",
     "LB-49": "long",
     "LB-50": "wide",
+    "LB-51": "later",
     "LS-02": "instances",
     "LS-05": "acts",
     "LS-13": "warm_up",
@@ -48,6 +49,7 @@ PLAYED = {
     "LS-42": "device",
     "LS-46": "long",
     "LS-47": "wide",
+    "LS-48": "later",
 }
 
 #: Rules whose failures have a program that is the check itself, made small.
@@ -64,6 +66,7 @@ _OF_NONE = frozenset(("LB-28", "LB-35"))
 _OWN = {
     "admission": ("invalid",),
     "draws": ("draws",),
+    "later": ("pauses",),
     "leaves": ("names",),
     "long": ("lengths",),
     "masks": ("masked",),
@@ -119,7 +122,7 @@ def program(case: Mapping[str, Any]) -> str:
 
 
 def _player(*, slots: bool) -> str:
-    names = ("logits_host", "work", "logits", "logits_batch")
+    names = ("clock", "logits_host", "work", "logits", "logits_batch")
     return helpers.player(*names, *(("logits_runner", "logits_slot") if slots else ()))
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from vllm import SamplingParams
 
+from conformance.counterexample.clock_player import Clock, clock_of
 from conformance.counterexample.logits_host_player import Logits
 from conformance.counterexample.process_player import changed_by
 from conformance.counterexample.work_player import Memory, executed
@@ -95,6 +96,13 @@ class Host:
         """Serve one request of a model with a larger vocabulary than its tokenizer's.
 
         Its prompt begins with the last token of the model, and its outputs have it in the end.
+        """
+        raise NotImplementedError
+
+    def later(self, requests: list[Any], clock: Clock, pauses: list[int]) -> None:
+        """Serve requests together, twice by one instance, with pauses.
+
+        So many seconds pass before each step, and between the requests.
         """
         raise NotImplementedError
 
@@ -175,6 +183,20 @@ def check_wide(host: Host, request: Mapping[str, Any], steps: int) -> str | None
         what = f"{type(error).__name__}: {error}"
         told = f"with a vocabulary of {size + WIDER}, of which the tokenizer has {size}"
         return f"{told}: {what}\nexpected: rows of {size + WIDER} logits"
+    return None
+
+
+def check_later(host: Host, requests: list[Any], pauses: list[int]) -> str | None:
+    """Requests are served where time passes between two calls."""
+    try:
+        with clock_of(host.plugin) as clock:
+            host.later(requests, clock, pauses)
+    except Exception as error:
+        traceback.print_exc()
+        steps, between = pauses
+        what = f"{type(error).__name__}: {error}"
+        told = f"with {steps} s before each step, and {between} s between requests"
+        return f"{told}: {what}\nexpected: no call raises"
     return None
 
 

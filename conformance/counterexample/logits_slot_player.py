@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from vllm import SamplingParams
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
+from conformance.counterexample.clock_player import Clock
 from conformance.counterexample.logits_batch_player import BatchHost
 from conformance.counterexample.logits_player import CONTEXT, ROUND, WIDER, Host, different
 from conformance.counterexample.logits_runner_player import Runner
@@ -91,6 +92,14 @@ class SlotHost(Host):
             last = step == steps - 2 and logits[0, beyond] > -torch.inf
             sequence.append(beyond if last else self.taken(logits[0], step))
             runner.append(FIRST, sequence[-1])
+
+    def later(self, requests: list[Any], clock: Clock, pauses: list[int]) -> None:
+        """Serve requests together, twice by one instance, the other way round the second time."""
+        runner, (within, between) = self.new(), pauses
+        for group in (requests, requests[::-1]):
+            for _ in self.together(runner, group, 4):
+                clock.forward(within)
+            clock.forward(between)
 
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0

@@ -68,6 +68,30 @@ def ends_no_engine(rule_id: str, *sources: Source) -> Rule:
     )
 
 
+def takes_pauses(rule_id: str, since: str) -> Rule:
+    """Return the rule about the time between two calls."""
+    return Rule(
+        id=rule_id,
+        title="Time may pass between two calls",
+        statement=(
+            "No call raises where 20 minutes pass between two steps of a request, and a day "
+            "between two requests: what a plugin does by the clock, such as to tidy up or to log, "
+            "works whenever its time comes, and requests that are in the batch are not tidied up."
+        ),
+        sources=(
+            Source(
+                "v1/engine/core.py:EngineCoreProc._process_input_queue",
+                "an engine without work waits for a request for as long as none comes; "
+                "AsyncLLM.pause_generation and sleep stop requests for as long as one likes",
+                since,
+            ),
+            raises(since),
+        ),
+        hint="Drop the state of a request when it is removed, or its row is taken over, and never "
+        "by its age.",
+    )
+
+
 def refuses_with_400(rule_id: str, since: str) -> Rule:
     """Return the rule about the status of requests that are refused."""
     return Rule(

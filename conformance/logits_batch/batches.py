@@ -8,13 +8,14 @@ from contextlib import suppress
 from functools import partial
 
 import torch
-from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
+from conformance.counterexample.clock_player import Clock
 from conformance.counterexample.logits_player import CONTEXT
 from conformance.counterexample.work_player import Work
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
-from conformance.logits import lengths, reasons, widths
+from conformance.logits import hours, lengths, reasons, widths
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, vllm_config
 from conformance.logits.rows import differing, handed_over, same
@@ -185,6 +186,31 @@ def _serve_wider(bench: Bench, instance: Watched, choice: Choice) -> None:
 
 #: LB-50: the vocabulary may be larger than the tokenizer's.
 serves_wider_logits = partial(widths.judge, new=_with_vocabulary, serve=_serve_wider)
+
+
+def _serve_later(
+    bench: Bench, pair: tuple[Choice, Choice], clock: Clock, pauses: hours.Pauses
+) -> None:
+    instance = bench.new()
+    first_leaves = BatchUpdate(1, [0], [], [(1, 0, MoveDirectionality.UNIDIRECTIONAL)])
+    for _ in range(2):
+        choices, lists = list(pair), _serve(bench, instance, pair)
+        for step in range(hours.STEPS):
+            if step == hours.STEPS // 2:
+                instance.update_state(first_leaves)
+                del choices[0], lists[0]
+            elif step:
+                instance.update_state(None)
+            rows = instance.apply(handed_over(_logits(bench, choices, step)))
+            for row, outputs in zip(rows, lists, strict=True):
+                outputs.append(bench.takes(row, bench.words.said(step)))
+            clock.forward(pauses.steps)
+        instance.update_state(all_leave(1))
+        clock.forward(pauses.requests)
+
+
+#: LB-51: time may pass between two calls.
+serves_later = partial(hours.judge, serve=_serve_later)
 
 
 def _no_matter_of_size(

@@ -76,7 +76,7 @@ def _shortest(trial: Trial, rule: str, kept: Shown, errand: Record) -> Shown | N
     elif rule in SCRIPTED:
         admitted = admissible(errand.parameters.invalid)
         invalid = [encoded(keywords) for _, keywords, _ in admitted]
-        told = {"served", "varied", "lengths", "wider"}.intersection(errand.case or ())
+        told = {"served", "varied", "lengths", "wider", "pauses"}.intersection(errand.case or ())
         served = errand.case if errand.case and told else {}
         parts = [{"calls": [], "expect": {"is": "script", "invalid": invalid, **served}}]
     else:

@@ -64,6 +64,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LB-48": common.answers_nothing,
     "LB-49": batches.serves_long_requests,
     "LB-50": batches.serves_wider_logits,
+    "LB-51": batches.serves_later,
 }
 
 

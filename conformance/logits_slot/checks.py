@@ -18,10 +18,11 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 from vllm.v1.sample.logits_processor import LogitsProcessor as BatchLogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
+from conformance.counterexample.clock_player import Clock
 from conformance.counterexample.logits_player import CONTEXT
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import MOST_DRAFTS, Choice, label
-from conformance.logits import effects, lengths, reasons, widths
+from conformance.logits import effects, hours, lengths, reasons, widths
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
 from conformance.logits.findings import switched_on
@@ -318,6 +319,26 @@ def _serve_wider(bench: Bench, instance: Watched, choice: Choice) -> None:
 
 #: LS-47: the vocabulary may be larger than the tokenizer's.
 serves_wider_logits = partial(widths.judge, new=_with_vocabulary, serve=_serve_wider)
+
+
+def _serve_later(
+    bench: Bench, pair: tuple[Choice, Choice], clock: Clock, pauses: hours.Pauses
+) -> None:
+    instance = bench.new(trusted=True)
+    for choices in (pair, pair[::-1]):
+        requests = all_join(instance, bench, choices)
+        for step in range(hours.STEPS):
+            rows = together(requests, bench.given(step).repeat(len(requests), 1))
+            for request, row in zip(requests, rows, strict=True):
+                request.append(bench.takes(row, bench.words.said(step)))
+            clock.forward(pauses.steps)
+        for request in requests:
+            instance.states.remove_request(request.name)
+        clock.forward(pauses.requests)
+
+
+#: LS-48: time may pass between two calls.
+serves_later = partial(hours.judge, serve=_serve_later)
 
 
 def _filled(bench: Bench, count: int, *, drafts: bool) -> str | None:

@@ -58,6 +58,7 @@ CHECKS: Mapping[str, Callable[[Trial], Finding]] = {
     "LS-45": common.answers_nothing,
     "LS-46": checks.serves_long_requests,
     "LS-47": checks.serves_wider_logits,
+    "LS-48": checks.serves_later,
 }
 
 

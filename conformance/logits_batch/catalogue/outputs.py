@@ -4,7 +4,14 @@
 from __future__ import annotations
 
 from conformance.logits import rules
-from conformance.logits_batch.catalogue.sources import EDGE_CASES, ENGINE, RANKS, document, vllm
+from conformance.logits_batch.catalogue.sources import (
+    EDGE_CASES,
+    ENGINE,
+    RANKS,
+    SINCE,
+    document,
+    vllm,
+)
 from conformance.rules import Rule, Source, changes, section, sentence
 
 RULES = section(
@@ -155,6 +162,7 @@ RULES = section(
         ),
         hint="Copy a list before changing it.",
     ),
+    rules.takes_pauses("LB-51", SINCE),
     rules.keeps_parameters(
         "LB-43",
         vllm(

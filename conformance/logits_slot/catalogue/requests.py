@@ -3,7 +3,15 @@
 
 from __future__ import annotations
 
-from conformance.logits_slot.catalogue.sources import ALL, ENGINE, STOPS, interface, vllm
+from conformance.logits import rules
+from conformance.logits_slot.catalogue.sources import (
+    ALL,
+    ENGINE,
+    SINCE,
+    STOPS,
+    interface,
+    vllm,
+)
 from conformance.rules import Rule, changes, ends, section, sentence
 
 RULES = section(
@@ -103,6 +111,7 @@ RULES = section(
         ),
         hint="Count tokens, not calls of apply or apply_staged_writes.",
     ),
+    rules.takes_pauses("LS-48", SINCE),
     Rule(
         id="LS-14",
         title="add_request answers with a bool, and keeps its word",
