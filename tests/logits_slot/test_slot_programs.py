@@ -173,7 +173,7 @@ def test_a_program_shows_what_is_raised_in_full_batches(zygote: Zygote, tmp_path
 
     status, said = execute(zygote, path)
     assert status == 1, said
-    assert "FAILS: with 256 requests: IndexError" in said
+    assert "FAILS: with 1100 requests: IndexError" in said
 
     boosts("LS-27", tmp_path)
     assert execute(zygote, path)[0] == 0

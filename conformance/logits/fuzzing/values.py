@@ -80,6 +80,9 @@ def edges(vocabulary: int, like: str = "int") -> tuple[Any, ...]:
         " ",
         "%s{0}\\",
         "[",
+        "{}",
+        "1/0",
+        "eHh4",  # three letters in base64
         "x" * HUGE,
     ]
     texts += [c * LONG_ENOUGH + end for c in ("a", "1", " ", "a,", "(") for end in ("!", "")]
