@@ -42,7 +42,7 @@ class Check:
     rule: str
     judge: Callable[[Any], Finding]  #: takes the trial
     after: tuple[str, ...] = ()  #: rules that must hold first, nearest to the cause first
-    #: Takes the trial and returns that the rule does not apply, if so, whatever others say.
+    #: Given the trial, returns why the rule does not apply, or None; asked before other rules.
     beside: Callable[[Any], Finding | None] | None = None
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a failure to a counterexample that stands by itself, with a program that shows it.
 
-The failure of a check becomes the check, made small.  Several programs may show it (with one text
+The program of a failure is a small copy of the check.  Several programs may show it (with one text
 or another): the first that fails where nothing has been done with the hook is kept.
 
 Failures of CH-29 and CH-37 have no program, since it would hang or end with the hook; nor have

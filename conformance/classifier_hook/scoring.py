@@ -222,7 +222,7 @@ def replaces(trial: Trial) -> Finding:
     """A replacement is a text that is not empty."""
     bench = trial.bench
     tried = seen = 0
-    # What is blocked among other texts, too, until there are enough.
+    # Blocked texts among others as well, until there are enough replacements (LEAST_ACTED).
     around = product(bench.blocked, bench.texts, bench.texts)
     more = (" ".join(parts) for one, *two in around for parts in ((one, *two), (*two, one)))
     for text in (*bench.texts, *more):
@@ -331,11 +331,11 @@ def contexts(bench: Bench, text: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _everything(bench: Bench, text: str) -> dict[str, Any]:
-    """Return all that may be missing in a context, also for who asks without knowing."""
+    """Return all that may be missing in a context, also for hooks that look up unknown keys."""
     return {
         "request_id": "7",
         **logprobs(bench.context(text), -0.5),
-        # They have whatever is looked up in them.
+        # Any key is found in them.
         "extra_fields": defaultdict(lambda: "a"),
         "request_metadata": defaultdict(lambda: "a"),
         "stop_reason": "###",

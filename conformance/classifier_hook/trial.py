@@ -21,8 +21,8 @@ LOADS, SURVIVES, STEADY, IN_TIME = "CH-01", "CH-29", "CH-18", "CH-22"
 #: Rules about attributes, which need nothing to be scored.
 _OF_ATTRIBUTES = frozenset((LOADS, "CH-02", "CH-03", "CH-04", "CH-05", "CH-06"))
 
-#: Rules of many calls.  The runtime cancels each call of a hook that is never in time: they could
-#: show nothing else, and would take minutes.
+#: Rules of many calls.  The runtime cancels each call of a hook that is never in time, so these
+#: rules could show only that, and would take minutes.
 _TIMELY = frozenset(("CH-07", "CH-15", "CH-16", "CH-17", STEADY, "CH-23", "CH-24")).union(
     f"CH-{number}" for number in range(30, 38)
 )
@@ -49,7 +49,7 @@ class Trial(Simulation):
     budget: Budget
     #: A process in which nothing has been done with the hook, for programs of failures.
     untouched: Untouched | None = None
-    #: What must hold before anything can be scored: a rule, and what says how it does not, if so.
+    #: What must hold before anything can be scored: a rule, and what returns how it is broken.
     basic: tuple[tuple[str, Callable[[Bench], object]], ...] = attrs.field(kw_only=True)
     #: Makes a counterexample that stands by itself.
     show: Callable[[Trial, str, Finding], dict[str, Any]] = attrs.field(kw_only=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a failure to a counterexample that stands by itself, with a program that shows it.
 
-A history becomes the program's own; the failure of a check becomes the check, made small.  Several
+A history becomes the program's own; the program of a check is a small copy of it.  Several
 programs may show it (with one request's data or another's, online or offline): the first that
 fails where nothing has been done with the plugin is kept.
 

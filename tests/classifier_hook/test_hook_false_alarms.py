@@ -32,7 +32,11 @@ class Remote(RemoteClassifier):
 def _passes(zygote: Zygote, specimen: Specimen, folder: Path) -> None:
     results = certify(zygote, specimen, folder)
 
-    broken = {rule: found.message for rule, found in results.items() if found.verdict not in GOOD}
+    broken = {
+        rule: (found.verdict.value, found.message)
+        for rule, found in results.items()
+        if found.verdict not in GOOD
+    }
     assert set(broken) == set(specimen.advice), broken
     assert results["CH-30"].acted
     assert results["CH-31"].acted

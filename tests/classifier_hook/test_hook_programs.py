@@ -74,7 +74,7 @@ def _failing(zygote: Zygote, specimen: Specimen, folder: Path) -> Case:
     correct = _mended(specimen)
     budget = Budget.STANDARD if specimen.name in RARE else Budget.QUICK
     case = failing_copy(zygote, specimen, folder, budget=budget, correct=correct)
-    assert has_one(case.result), case.message
+    assert has_one(case.result), f"no scene in demonstrations.py shows this: {case.message}"
     return case
 
 

@@ -267,7 +267,7 @@ def test_a_program_shows_what_was_found(zygote: Zygote, name: str, tmp_path: Pat
     It imports nothing of this harness.
     """
     case = failing(zygote, FAULTS[name], tmp_path)
-    assert has_one(case.result), case.result.message
+    assert has_one(case.result), f"no scene in demonstrations.py shows this: {case.result.message}"
     source = case.program.read_text(encoding="utf-8")
     assert imported(source) <= ALLOWED | {"lines"}
     lines = [line for line in source.splitlines() if "/" not in line]
