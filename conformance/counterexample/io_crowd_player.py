@@ -33,7 +33,6 @@ from conformance.counterexample.io_host_player import (
     served,
 )
 
-
 #: Bytes by which what is held grows where nothing is kept of requests.
 NOISE = 8_000
 

@@ -29,7 +29,7 @@ from conformance.io_processor.addresses import PATIENCE, SilentServer, naming
 from conformance.io_processor.admission import unserved
 from conformance.io_processor.answers import Answer, Kind
 from conformance.io_processor.bench import Bench
-from conformance.io_processor.engine import made_up
+from conformance.io_processor.engine import EngineEnded, made_up
 from conformance.io_processor.host import Beside
 from conformance.io_processor.parameters import asks
 from conformance.io_processor.prompts import prompts_of
@@ -330,7 +330,7 @@ class _Sending:
                     where = f" (at {place})" if place else ""
                     raise _Stopped(_stalling(sent, error, f"{_FOR_EVER}{where}")) from error
                 except PluginExited as error:
-                    raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
+                    raise _Stopped(_ending(sent, error)) from error
 
     def ask(
         self, data: object, name: str = "", form: object = None, *, kind: str = "odd"
@@ -365,7 +365,7 @@ class _Sending:
                 took = f"takes more than {seconds:.0f} s"
                 raise _Stopped(Stalled(_stalling(sent, error, took))) from error
             except PluginExited as error:
-                raise _Stopped(Trouble(sent, f"ends the process: {error}")) from error
+                raise _Stopped(_ending(sent, error)) from error
         # Many prompts are the engine's work, which any client of vLLM can ask for.
         if form is not None and prompts <= PROMPTS:
             self._slowest = max(self._slowest, (self._growth.took[-1], data), key=itemgetter(0))
@@ -420,6 +420,11 @@ def _smallest(found: list[tuple[Any, Answer]]) -> tuple[Any, Answer] | None:
 def called(sent: Sent) -> str:
     """Return what messages call something that was sent."""
     return sent.name or f"the request {shortened(sent.value, SHOWN)}"
+
+
+def _ending(sent: Sent, error: PluginExited) -> Trouble:
+    what = "the engine" if isinstance(error, EngineEnded) else "the process"
+    return Trouble(sent, f"ends {what}: {error}")
 
 
 def _stalling(sent: Sent, error: PluginHung, what: str) -> Trouble:

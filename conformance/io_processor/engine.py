@@ -20,6 +20,8 @@ from vllm.pooling_params import PoolingParams
 
 from conformance.counterexample.io_engine_player import output_of
 from conformance.findings import Finding, unjudged
+from conformance.io_processor.wire import undecodable
+from conformance.watching.interruption import PluginExited
 
 #: The request that is being served, by its place in the history; its id may be another's, too.
 serving: contextvars.ContextVar[int] = contextvars.ContextVar("serving")
@@ -28,6 +30,16 @@ serving: contextvars.ContextVar[int] = contextvars.ContextVar("serving")
 #: Tasks of which vLLM does not fix what they return: that is for the model's own pooler to say,
 #: and an output for one of them is made up.
 OWN_TASKS = frozenset(("plugin", "embed&token_classify"))
+
+
+class EngineEnded(PluginExited):
+    """The engine has no thread any more that receives requests."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"what it is sent for a prompt cannot be decoded there ({why}), and from then on no "
+            "request is answered"
+        )
 
 
 class EngineFailed(RuntimeError):
@@ -54,6 +66,8 @@ class ScriptedEngine:
     #: How many prompts of each request were taken, and how many of their generators are closed.
     taken: dict[int, int] = attrs.field(factory=dict)
     closed: dict[int, int] = attrs.field(factory=dict)
+    #: Why it has ended, if it has.
+    ended: str | None = None
     #: With which cache salts prompts of each request came.
     salts: dict[int, list[str]] = attrs.field(factory=dict)
 
@@ -76,11 +90,14 @@ class ScriptedEngine:
         """Take a prompt, and yield its output when the history says so.
 
         Raises:
-            EngineFailed: the history says so.
+            EngineFailed: the history says so, or it has ended.
             ValueError: it takes no such prompt.
 
         """
         self.admit(prompt)
+        if why := undecodable(prompt, pooling_params):
+            self.ended = why
+            raise EngineFailed("the engine has ended")
         request = serving.get(0)
         index = self.taken.get(request, 0)
         self.taken[request] = index + 1

@@ -29,7 +29,7 @@ from conformance.engine.model_classes import inspect_models_here
 from conformance.engine.models import has_tokenizer
 from conformance.engine.pooling import encoded, options
 from conformance.engine.pooling_models import name_of
-from conformance.io_processor import DATA, REQUEST
+from conformance.io_processor import DATA, REQUEST, wire
 from conformance.io_processor.engine import EngineFailed, ScriptedEngine
 from conformance.io_processor.messages import (
     Received,
@@ -64,7 +64,8 @@ class Surroundings:
 
     config: VllmConfig
     renderer: Any
-    #: vLLM's own check of a rendered prompt: some tokens, of the vocabulary, no more than fit.
+    #: vLLM's own check of a rendered prompt: some tokens, of the vocabulary, no more than fit; and
+    #: of what is sent to the engine, that it can be.
     admit: Callable[[Any], None]
     #: What a profile calls the model, where it is one of the harness's own.
     own: str | None
@@ -121,7 +122,12 @@ def _admission(config: VllmConfig, renderer: object) -> Callable[[Any], None]:
         front = InputProcessor(config, renderer)
     except (ImportError, TypeError):  # releases that check it elsewhere
         return lambda _: None
-    return lambda rendered: front._validate_model_inputs(*split_enc_dec_input(rendered))  # noqa: SLF001 - vLLM's
+
+    def admit(rendered: Any) -> None:  # noqa: ANN401 - a rendered prompt
+        front._validate_model_inputs(*split_enc_dec_input(rendered))  # noqa: SLF001 - vLLM's
+        wire.encoded(rendered)
+
+    return admit
 
 
 class Online(Protocol):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from conformance.io_processor.answers import Answer, Kind, of_error
-from conformance.io_processor.engine import EngineFailed, ScriptedEngine, serving
+from conformance.io_processor.engine import EngineEnded, EngineFailed, ScriptedEngine, serving
 from conformance.io_processor.host import Beside, Online, Surroundings
 from conformance.io_processor.watched import Call, Watched
 from conformance.watching.comparison import letter
@@ -336,7 +336,7 @@ def play(
 
     Raises:
         PluginHung: a call into the plugin did not return.
-        PluginExited: a call ended the process.
+        PluginExited: a call ended the process, or a prompt the engine.
 
     """
     engine = ScriptedEngine(around.config, around.renderer, around.admit)
@@ -349,6 +349,8 @@ def play(
     except SystemExit as error:
         call = plugin.raised(error) or "a call"
         raise PluginExited(f"{call} raised SystemExit, which ends the server") from None
+    if engine.ended:
+        raise EngineEnded(engine.ended)
     return Played(
         answers={request: playing.answer(request) for request in playing.tasks},
         steps=tuple(playing.steps),

@@ -79,11 +79,12 @@ RULES = section(
         id="IO-38",
         title="No body ends, stalls or fills the server",
         statement=(
-            "Of bodies up to a megabyte, odd or long at any place, none ends the process, none "
-            "makes a hook ask for more than 2 GiB, and none takes 10 seconds, unless the time "
-            "grows no faster than the body; none makes a hook wait without a time limit for a "
-            "server that the client names; none closes a file or socket that is not its own; in "
-            "engines and servers none changes what others are answered."
+            "Of bodies up to a megabyte, odd or long at any place, none ends the process, or the "
+            "engine with a prompt that it cannot decode; none makes a hook ask for more than "
+            "2 GiB, and none takes 10 seconds, unless the time grows no faster than the body; none "
+            "makes a hook wait without a time limit for a server that the client names; none "
+            "closes a file or socket that is not its own; in engines and servers none changes "
+            "what others are answered."
         ),
         sources=(
             vllm(
@@ -97,12 +98,21 @@ RULES = section(
                     "the hooks run in the API server's process",
                 )
             ),
+            ends(
+                vllm(
+                    "v1/engine/core.py:EngineCoreProc.process_input_sockets",
+                    "a request that cannot be decoded, for a token id that is no int or a "
+                    "cache_salt that is no text, ends the thread that receives all requests",
+                )
+            ),
             document("vLLM does not perform any validation of input/output data"),
         ),
-        hint="Bound every number and length before a loop, an allocation or a pattern uses it; "
-        "let no pattern repeat what it repeats already; give whatever fetches a time limit; open "
-        "no path that is not a text; never end the process.",
+        hint="Check the type of whatever goes into a prompt; bound every number and length before "
+        "a loop, an allocation or a pattern uses it; let no pattern repeat what it repeats "
+        "already; give whatever fetches a time limit; open no path that is not a text; never end "
+        "the process.",
         evidence=EVERYWHERE,
+        resembles=("vllm-project/vllm#26139", "vllm-project/vllm#16643"),
     ),
     Rule(
         id="IO-10",
