@@ -87,6 +87,7 @@ PROGRAMS = (
     Program("experts_on_two_ranks.py", _experts, marks=_ENGINE),
     Program("streamed_refusal.py", tiny_llama, marks=_SERVER),
     Program("blocked_event_loop.py", tiny_embedding, marks=_SERVER),
+    Program("undecodable_request.py", tiny_embedding, marks=_ENGINE),
 )
 
 
