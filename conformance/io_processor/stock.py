@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from itertools import islice, pairwise, zip_longest
+from itertools import chain, islice, pairwise, zip_longest
 from typing import Any
 
 import attrs
@@ -18,6 +18,9 @@ from conformance.watching.comparison import shortened
 
 #: Requests that name a pattern, or a template, at most.
 PATTERNS = TEMPLATES = 60
+
+#: Numbers that may be too large together.
+LARGE = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 #: How many prompts are few.
 FEW = 6
@@ -246,6 +249,30 @@ def bodies(
                 alone = ", alone" if place and not data else ""
                 name = f"a request with {size:,} characters {form.name} at data{where}{alone}"
                 yield name, changed(data, place, form.make(size)), (place, form.name)
+    yield from chain.from_iterable(map(_together, valid))
+
+
+def _together(data: Any) -> Iterator[tuple[str, Any, object]]:  # noqa: ANN401 - JSON values
+    """Yield a request with all of its numbers large, or all of its texts long.
+
+    What is bounded place by place may be too much where the places are multiplied.
+    """
+    found = list(places(data))
+    numbers = [place for place, value in found if type(value) is int]
+    texts = [place for place, value in found if isinstance(value, str)]
+    for number in LARGE if len(numbers) > 1 else ():
+        yield "", _with_all(data, numbers, number), None
+    for form in oddities.texts("x") if len(texts) > 1 else ():
+        for size in oddities.SIZES:
+            name = f"a request with {size:,} characters {form.name} in its {len(texts)} texts"
+            long = _with_all(data, texts, form.make(size // len(texts)))
+            yield name, long, ("texts", form.name)
+
+
+def _with_all(data: Any, where: Iterable[Path], value: object) -> Any:  # noqa: ANN401 - JSON values
+    for place in where:
+        data = changed(data, place, value)
+    return data
 
 
 def _patterns(valid: tuple[Any, ...], keys: tuple[str, ...]) -> Iterator[Any]:
