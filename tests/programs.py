@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 #: Whatever a program may import beside the plugin and the standard library.
-ALLOWED = {"numpy", "torch", "vllm"}
+ALLOWED = {"numpy", "starlette", "torch", "vllm"}
 
 #: Plugins of which there is no program: what it is made of ends with their process, or keeps the
 #: parameters that CPython would make others in place of.

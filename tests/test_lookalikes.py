@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import copy
+import zlib
+
+import numpy as np
+import pytest
 
 from conformance.inputs import lookalikes
 
@@ -11,8 +15,8 @@ TEXT = "The Fox has 12 cubs."
 
 
 def test_a_text_has_others_that_differ_in_little() -> None:
-    """In case, order, digits, spaces or width; and two long ones that begin alike."""
-    *short, (one, other) = lookalikes.of_text(TEXT)
+    """In case, order, digits, spaces or width; long ones that begin alike; and of checksums."""
+    *short, (one, other), _, _ = lookalikes.of_text(TEXT)
 
     assert [second for _, second in short] == [
         "tHE fOX HAS 12 CUBS.",
@@ -24,6 +28,23 @@ def test_a_text_has_others_that_differ_in_little() -> None:
     assert {first for first, _ in short} == {TEXT}
     assert one != other
     assert one[: lookalikes.LONG] == other[: lookalikes.LONG]
+
+
+def test_texts_with_one_checksum() -> None:
+    """One pair has one CRC-32, and the other one Adler-32."""
+    crc, adler = lookalikes.CHECKSUMS
+
+    assert len({zlib.crc32(text.encode()) for text in crc}) == 1
+    assert len({zlib.adler32(text.encode()) for text in adler}) == 1
+
+
+@pytest.mark.parametrize("around", [(), (3.5, -1.0)])
+def test_numbers_with_one_checksum(around: tuple[float, ...]) -> None:
+    """Of 32 bits and of 64, alone and among others."""
+    for kind, pair in zip(("<f4", "<f8"), lookalikes.NUMBERS, strict=True):
+        one, other = (np.array([*around, *each, *around], kind).tobytes() for each in pair)
+        assert one != other
+        assert zlib.crc32(one) == zlib.crc32(other)
 
 
 def test_a_long_pair_may_end_alike() -> None:

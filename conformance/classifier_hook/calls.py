@@ -258,7 +258,7 @@ async def many(
         tasks.append(begun(hook, context, arrival.leaves))
         await turns(arrival.turns)
     await asyncio.wait(tasks, timeout=patience)
-    return [_told(task) if task.done() else Call(ended=False) for task in tasks]
+    return [ended(task) for task in tasks]
 
 
 def begun(hook: object, context: object, leaves: int) -> asyncio.Task[Any]:
@@ -269,9 +269,24 @@ def begun(hook: object, context: object, leaves: int) -> asyncio.Task[Any]:
     return task
 
 
-async def _copied(stretches: Stretches) -> object:
+async def _copied(stretches: Stretches) -> tuple[object, float]:
+    """Return what a call returned, and its seconds from its first step on."""
+    started = undelayed()
+    value = await stretches.run()
+    seconds = undelayed() - started
     # As the runtime does, so that what later calls do to it shows by the rule about that.
-    return copy.deepcopy(await stretches.run())
+    return copy.deepcopy(value), seconds
+
+
+def ended(task: asyncio.Task[Any]) -> Call:
+    """Return what has come of a call that was begun."""
+    if not task.done():
+        return Call(ended=False)
+    call = _told(task)
+    if not call.good:
+        return call
+    value, seconds = call.value
+    return attrs.evolve(call, value=value, seconds=seconds)
 
 
 async def turns(number: int) -> None:

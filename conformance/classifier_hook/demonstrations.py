@@ -152,7 +152,9 @@ def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
     case = finding.case or {}
     texts = trial.bench.texts
     if "crowd" in case:
-        yield {"is": "crowd", "text": encoded(texts[0]), "wait": case["crowd"]}
+        for crowd in ((case["text"],), texts):
+            each = [encoded(text) for text in crowd]
+            yield {"is": "crowd", "texts": each, "wait": case["crowd"]}
         return
     if "aged" in case:
         yield {"is": "aged", "text": encoded(case["text"]), "seconds": case["aged"]}

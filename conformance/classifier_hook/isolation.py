@@ -14,7 +14,7 @@ import attrs
 from conformance.checking import checks
 from conformance.classifier_hook import neighbours, traffic
 from conformance.classifier_hook.bench import Bench, plain
-from conformance.classifier_hook.calls import Call, begun, one
+from conformance.classifier_hook.calls import Call, begun, ended, one
 from conformance.classifier_hook.scoring import logprobs
 from conformance.classifier_hook.traffic import Arrival, History, Shape
 from conformance.classifier_hook.trial import Trial
@@ -32,6 +32,10 @@ LEAVING = Shape("leaving", leaving=True)
 #: How many calls leave before the hook is asked whether it still scores; at which of their waits.
 CROWD = 64
 CROWD_LEAVES = (1, 2)
+
+#: A call of a crowd counts that took no longer than alone, but for this: so many times, and seconds
+#: more.  What a hook says because its own time was over comes later.
+AS_FAST, MORE = 1.25, 0.02
 
 #: Calls of one text of which the first leaves, early and later: who has it scored once for both
 #: must not let the other one go with it.  Few histories that are drawn have the same text twice.
@@ -61,6 +65,15 @@ class _Seen:
     endless: bool  #: whether a call never ended
 
 
+@attrs.frozen
+class _Crowd:
+    """A crowd in which, or after which, a call did not get what it gets alone."""
+
+    leaves: int  #: at which of their waits the others were cancelled, 0 for at none
+    text: str
+    message: str
+
+
 def _judge(wanted: Shape, trial: Trial) -> Finding:
     """Judge the rule that a shape is about."""
     # The smallest history of a few ordinary texts says most.
@@ -87,8 +100,7 @@ def _drawn(trial: Trial, wanted: Shape) -> Finding:
         return unjudged(Cause("texts alike", why))
     leaving = CROWD_LEAVES if wanted.leaving else (0,)
     if wanted.overlapping and (crowd := crowded(bench, leaving, own)):
-        leaves, what = crowd
-        return failed(what, case={"crowd": leaves})
+        return failed(crowd.message, case={"crowd": crowd.leaves, "text": crowd.text})
     for number, history in enumerate(ALIKE if wanted.leaving else (), 1):
         # Beside those that are drawn, of which a run of little budget has few.
         if seen := _judge_history(bench, history, own, overlapping=True):
@@ -202,16 +214,13 @@ def _neighbours(trial: Trial, wanted: Shape) -> neighbours.Seen | None:
     return neighbours.wears_out(bench, late) or neighbours.grows_old(bench)
 
 
-def crowded(bench: Bench, leaving: Sequence[int], own: Sequence[Own]) -> tuple[int, str] | None:
-    """Say what a call gets after many at once, if that is not what it gets alone.
+def crowded(bench: Bench, leaving: Sequence[int], own: Sequence[Own]) -> _Crowd | None:
+    """Say what a call gets among many at once or after them, if that is not what it gets alone.
 
     Args:
         bench: the hook.
         leaving: at which of their waits they are cancelled, 0 for at none; one after the other.
         own: what each text's context has of its own.
-
-    Returns:
-        At which of their waits they were cancelled, and the sentence.
 
     """
     alone = bench.alone(bench.texts[0], **own[0])
@@ -227,16 +236,48 @@ def crowded(bench: Bench, leaving: Sequence[int], own: Sequence[Own]) -> tuple[i
             for which in [number % len(bench.texts)]
         ]
         last = bench.context(bench.texts[0], **own[0])
-        call = bench.run(_after(hook, crowd, leaves, last, bench))
-        if call is not None and (what := bench.apart(call, alone)):
+        calls = bench.run(_after(hook, crowd, leaves, last, bench))
+        if calls is None:
+            continue
+        *among, after = calls
+        if what := bench.apart(after, alone):
             how = f"that were cancelled at their wait number {leaves}" if leaves else "at once"
             said = f"{shortened(bench.texts[0])}, scored after {CROWD} calls {how}"
-            return leaves, f"{said}, {what}"
+            return _Crowd(leaves, bench.texts[0], f"{said}, {what}")
+        if not leaves and (found := _among(bench, among, own)):
+            return found
     return None
 
 
-async def _after(hook: Any, crowd: list[Any], leaves: int, last: Any, bench: Bench) -> Call | None:  # noqa: ANN401 - a hook and contexts
-    """Return a call after those of the crowd; None if these take too long by themselves."""
+def _among(bench: Bench, calls: Sequence[Call], own: Sequence[Own]) -> _Crowd | None:
+    """Say what a call of a crowd got that is as fast as alone, and got something else.
+
+    One that raises, or comes later, may be turned down because there are so many.
+    """
+    for number, call in enumerate(calls, 1):
+        which = number % len(bench.texts)
+        text, name = bench.texts[which], f"id-{number}"
+        if not call.good or not bench.apart(call, bench.alone(text, **own[which])):
+            continue
+        # The first call of a process may take longer than others do.
+        alone = bench.call(text, request_id=name, **own[which])
+        if call.seconds <= alone.seconds * AS_FAST + MORE and (what := bench.apart(call, alone)):
+            said = f"{shortened(text)}, scored among {CROWD} calls at once"
+            return _Crowd(0, text, f"{said}, {what}")
+    return None
+
+
+async def _after(
+    hook: Any,  # noqa: ANN401 - a hook
+    crowd: list[Any],
+    leaves: int,
+    last: Any,  # noqa: ANN401 - a context
+    bench: Bench,
+) -> list[Call] | None:
+    """Return the calls of the crowd and one after them; None if they take too long by themselves.
+
+    Of calls that are cancelled only the one after them is returned.
+    """
     tasks = [begun(hook, context, leaves) for context in crowd]
     # Those that wait for others do not come to a later wait soon; all are to be gone.
     _, pending = await asyncio.wait(tasks, timeout=GONE if leaves else bench.patience)
@@ -246,7 +287,8 @@ async def _after(hook: Any, crowd: list[Any], leaves: int, last: Any, bench: Ben
         await asyncio.wait(tasks, timeout=GONE)
     if pending and not leaves:
         return None
-    return await one(hook, last, bench.patience)
+    among = [] if leaves else [ended(task) for task in tasks]
+    return [*among, await one(hook, last, bench.patience)]
 
 
 @checks("CH-34")

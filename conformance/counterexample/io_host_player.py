@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from starlette.exceptions import HTTPException
 from vllm import PoolingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest, IOProcessorResponse
@@ -167,6 +168,8 @@ class Refused:
 def refused(error: Exception) -> Refused:
     """Return what the client gets for an exception, as vLLM answers it."""
     print(f"{type(error).__name__}: {error}")
+    if isinstance(error, HTTPException):
+        return Refused(error.status_code)
     return Refused(int(create_error_response(error).error.code))
 
 

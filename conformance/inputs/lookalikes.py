@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of texts, or of numbers, that differ where one who remembers by too little does not look.
 
-A cache whose key is lower case, cut, or without marks and spaces gives one client the answer of
-another.  And a dictionary that notes what is looked for in it, for what else may be in the key.
+A cache whose key is lower case, cut, a checksum, or without marks and spaces gives one client the
+answer of another.  And a dictionary that notes what is looked for in it, for what else may be in
+the key.
 """
 
 from __future__ import annotations
@@ -12,6 +13,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType
 from typing import Any
+
+#: Pairs of texts with one CRC-32, and with one Adler-32.
+CHECKSUMS = (("plumless", "buckeroo"), ("aca", "bab"))
+
+#: Pairs of numbers whose bytes have one CRC-32, of 32 bits each and of 64, whatever is around them.
+NUMBERS = (
+    ((1.0, 1.0), (1 + 0xCA2C0 / 2**20, 1 + 0x42804 / 2**20)),
+    ((1.0, 1.0), (1 + 0x2C508 / 2**20, 1 + 0x80A92 / 2**20)),
+)
 
 #: Characters that texts begin, or end, with alike: keys are cut at 64, 100, 128 or 256.
 LONG = 260
@@ -64,12 +74,16 @@ def long_pair(begin: str, one: str, other: str, *, ends: bool = True) -> tuple[s
 
 
 def of_text(text: str) -> Iterator[tuple[str, str]]:
-    """Yield a text with others that differ in little, and two long ones that begin alike."""
+    """Yield a text with others that differ in little, and two long ones that begin alike.
+
+    And pairs that have nothing in common but a checksum of 32 bits.
+    """
     for change in OTHERS:
         if (other := change(text)) != text:
             yield text, other
     if " " in text:
         yield long_pair(text, text, text[::-1])
+    yield from CHECKSUMS
 
 
 def of_neighbours(one: str, other: str) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 import attrs
+from starlette.exceptions import HTTPException
 
 from conformance.io_processor.complaints import Complaint, complaints
 from conformance.watching.comparison import shortened
@@ -71,6 +72,8 @@ def status_of(error: BaseException) -> int:
     """Return the HTTP status that vLLM answers an exception with."""
     if not isinstance(error, Exception):
         return 500
+    if isinstance(error, HTTPException):  # the server's own, which has a handler of its own
+        return int(error.status_code)
     try:
         from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
     except ImportError:  # releases that had it elsewhere map the same exceptions

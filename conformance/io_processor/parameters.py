@@ -23,7 +23,11 @@ from conformance.watching.comparison import shortened
 from conformance.watching.raised import said
 
 #: What a caller may set, and must find again as it is.
-ASKED: tuple[dict[str, Any], ...] = ({"use_activation": False}, {"dimensions": 8})
+ASKED: tuple[dict[str, Any], ...] = (
+    {"use_activation": False},
+    {"use_activation": True},
+    {"dimensions": 8},
+)
 
 #: What a plugin may have its own values of, and else must not lose.
 OWN: tuple[dict[str, Any], ...] = (

@@ -102,7 +102,11 @@ def interpreter_hooks() -> dict[str, Any]:
         "builtins.__import__": __import__,
         "gc.isenabled()": gc.isenabled(),
         "gc.get_threshold()": gc.get_threshold(),
-        "multiprocessing.get_start_method()": multiprocessing.get_start_method(allow_none=True),
+        "multiprocessing.get_start_method()": (
+            # Whoever asks which it is, as pools of processes do, settles it; this does not.
+            multiprocessing.get_start_method(allow_none=True)
+            or multiprocessing.get_all_start_methods()[0]
+        ),
         "numpy.geterr()": str(np.geterr()),
         "socket.getdefaulttimeout()": socket.getdefaulttimeout(),
         "the event loop policy": type(

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import partial
-from itertools import islice, pairwise, permutations
+from itertools import chain, islice, pairwise, permutations
 from typing import Any
 
 import attrs
@@ -24,7 +24,7 @@ from conformance.multimodal.modality.stock import KNOWN, Sample
 from conformance.watching.comparison import shortened
 
 #: Valid items that others are made of, places in each, and items that are made of it.
-ITEMS, PLACES, MOST = 4, 12, 200
+ITEMS, PLACES, MOST = 4, 12, 240
 
 #: Lengths of what is shortened are less than this: of several frames, whatever one is made of.
 SHORT = 26
@@ -178,8 +178,9 @@ def _lists(entries: list[Any]) -> Iterator[list[Any]]:
         if len(rows) > 1 and rows[0] and rows[1]:
             yield [rows[0][:-1], [rows[0][-1], *rows[1]], *rows[2:]]
     elif all(type(each) in (int, float) for each in entries):  # no bool
-        for pair in ([1, 12], [11, 2], [112], [1, 1, 2]):
-            yield [*map(type(entries[0]), pair), *entries[2:]]
+        alike = [[*map(type(entries[0]), each)] for each in ([1, 12], [11, 2], [112], [1, 1, 2])]
+        for pair in (*alike, *chain.from_iterable(lookalikes.NUMBERS)):
+            yield [*pair, *entries[2:]]
     elif all(isinstance(each, str) for each in entries):
         for texts in (["ab", "c"], ["a", "bc"], ["abc"]):
             yield [*texts, *entries[2:]]
