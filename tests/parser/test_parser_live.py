@@ -140,7 +140,7 @@ def test_an_unknown_format_starts_no_server(zygote: Zygote, tmp_path: Path) -> N
     found = certify(zygote, unknown, tmp_path, evidence=(Evidence.SERVER,))
 
     assert {one.verdict for one in found.values()} == {Verdict.NOT_VERIFIED}
-    assert "[parser] samples = [" in str(found["TP-03"].message)
+    assert "[[parser.samples]]" in str(found["TP-03"].message)
     assert not list(tmp_path.rglob("*_parser_plugin.py"))
 
 
