@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections import Counter, OrderedDict, deque
 from functools import lru_cache
@@ -10,8 +11,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cachetools import LRUCache
 
-from conformance.watching.endless import endless, taking
+from conformance.watching.endless import endless, ends, taking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,3 +211,166 @@ def test_what_takes_in_most_is_named(kind: type[Keeps], named: str) -> None:
     told = taking(plugin, lambda: serve(range(3, 6)), 3)
     assert told == f"; {named} after the next 3 requests"
     assert not taking(plugin, lambda: None, 0)
+
+
+class CountsBytes(Keeps):
+    """Keeps ten megabytes of the last, by its own account."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[str, list[int]] = OrderedDict()
+        self.size = 0
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        super().take(number)
+        self.size += len(f"request {number}")
+        while self.size > 10_000_000:
+            key, _ = self.kept.popitem(last=False)
+            self.size -= len(key)
+
+
+class KeepsVeryMany(LetsGo):
+    """Keeps the last hundred thousand."""
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        Keeps.take(self, number)
+        while len(self.kept) > 100_000:
+            self.kept.popitem(last=False)
+
+
+class BeginsAnew(Keeps):
+    """Has a new dict when there are a hundred thousand in it."""
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        super().take(number)
+        if len(self.kept) > 100_000:
+            self.kept = {}
+
+
+class HasALargeCache(KeepsInCache):
+    """Has a cache of functools with a distant end."""
+
+    def __init__(self) -> None:
+        self.known = lru_cache(maxsize=100_000)(str)
+
+
+class HasACacheOfAnother(Keeps):
+    """Has a cache of cachetools with a distant end."""
+
+    def __init__(self) -> None:
+        self.kept = LRUCache(100_000)
+
+
+class KeepsTimes(Keeps):
+    """Keeps the last hundred thousand times."""
+
+    def __init__(self) -> None:
+        self.times: deque[float] = deque(maxlen=100_000)
+
+    def take(self, number: int) -> None:  # noqa: D102, ARG002 - a request
+        self.times.append(time.monotonic())
+
+
+class WritesAndBeginsAnew(Keeps):
+    """Writes to a buffer that is cut when it is large."""
+
+    def __init__(self) -> None:
+        self.log = io.StringIO()
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        self.log.write(f"request {number}\n")
+        if self.log.tell() > 10_000_000:
+            self.log.seek(0)
+            self.log.truncate()
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        CountsBytes,
+        KeepsVeryMany,
+        BeginsAnew,
+        HasALargeCache,
+        HasACacheOfAnother,
+        KeepsTimes,
+        WritesAndBeginsAnew,
+    ],
+)
+def test_a_distant_end_is_found(cls: type[Any]) -> None:
+    """It is declared, or something goes out of what is filled, or counted as very much."""
+    plugin = cls()
+    serve = _server(plugin)
+
+    for _ in range(500):
+        serve()
+    assert ends(plugin, serve)
+    assert endless(plugin, serve) is None
+    assert len(getattr(plugin, "kept", ())) <= 10_000  # nothing is left of what filled it
+
+
+class CountsBytesInVain(Keeps):
+    """Keeps everything, and knows how much."""
+
+    size = 0
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        super().take(number)
+        self.size += len(f"request {number}")
+
+
+class KeepsBeside(HasALargeCache):
+    """Has a cache with an end, and a list that has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[str] = []
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        super().take(number)
+        self.all.append(f"request {number}")
+
+
+class KeepsInFewEntries(Keeps):
+    """Has a cache that is nearly empty, and whose only entry grows."""
+
+    def __init__(self) -> None:
+        self.known = lru_cache(maxsize=100)(self.made)
+
+    @staticmethod
+    def made(_: str) -> dict[int, str]:  # noqa: D102 - an entry
+        return {}
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        self.known("only")[number] = f"request {number}"
+
+
+class Writes(Keeps):
+    """Writes to a buffer."""
+
+    def __init__(self) -> None:
+        self.log = io.StringIO()
+
+    def take(self, number: int) -> None:  # noqa: D102 - a request
+        self.log.write(f"request {number}\n")
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        Keeps,
+        KeepsAList,
+        KeepsInCache,
+        CountsAll,
+        CountsBytesInVain,
+        KeepsBeside,
+        KeepsInFewEntries,
+        Writes,
+    ],
+)
+def test_what_has_no_end_has_none_beside_one_that_has(cls: type[Any]) -> None:
+    """Neither a number that grows with it nor a cache that has an end makes up for it."""
+    plugin = cls()
+    serve = _server(plugin)
+
+    for _ in range(500):
+        serve()
+    assert not ends(plugin, serve)

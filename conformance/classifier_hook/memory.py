@@ -25,7 +25,7 @@ from conformance.counterexample.hook_crowd_player import other
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.settings import Budget
 from conformance.verdict import Verdict
-from conformance.watching.endless import endless, taking
+from conformance.watching.endless import endless, ends, taking
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import (
     FLAT,
@@ -140,9 +140,12 @@ def _forgets_values(bench: Bench) -> Finding | None:
     if table is None:
         return None
 
-    def serve() -> object:
-        return bench.in_turn(hook, list(islice(_valued(bench, [table], numbers), SOME)))
+    def serve() -> int:
+        calls = bench.in_turn(hook, list(islice(_valued(bench, [table], numbers), SOME)))
+        return sum(call.good for call in calls)
 
+    if ends(hook, serve):
+        return None
     names = ", ".join(table)
     what = f"the hook holds more and more, each call with another value of the client's: {names}"
     return failed(f"{what}{taking(hook, serve, SOME)}", 2 * CALLS, case=table)
@@ -191,7 +194,10 @@ def _grown(bench: Bench, hook: Any, count: int, what: str) -> Finding:  # noqa: 
     if count < STRAIGHT:
         why = f"{STRAIGHT} calls did not fit into the time there is, and after {count} {what}"
         return unjudged(why, count)
-    what += taking(hook, _few(bench, hook, count), SOME)
+    few = _few(bench, hook, count)
+    if ends(hook, few):
+        return passed(count)
+    what += taking(hook, few, SOME)
     return failed(f"after {count} calls {what}", count)
 
 

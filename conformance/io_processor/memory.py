@@ -21,10 +21,19 @@ from conformance.io_processor.watched import Watched
 from conformance.settings import Budget
 from conformance.verdict import Verdict
 from conformance.watching import raised
-from conformance.watching.endless import endless, taking
+from conformance.watching.endless import endless, ends, taking
 from conformance.watching.interruption import PluginExited, PluginHung
 from conformance.watching.later import ahead
-from conformance.watching.leaks import FLAT, LONGEST, STRAIGHT, Spent, flat, growing, kept
+from conformance.watching.leaks import (
+    BYTES_PER_REQUEST,
+    FLAT,
+    LONGEST,
+    STRAIGHT,
+    Spent,
+    flat,
+    growing,
+    kept,
+)
 
 REQUESTS = {Budget.QUICK: FLAT, Budget.STANDARD: 10_000, Budget.DEEP: 10_000}
 
@@ -171,7 +180,7 @@ def _measured(load: Load, *, most: int, first: int) -> Finding:
         if each < enough // MEASUREMENTS and (what := _endless(load)):
             said = f"after {served} {load.which} {grew}: {what}"
             return failed(said, load.served, case=load.case)
-        if not _keeps_growing(load, most):
+        if not _keeps_growing(load, most) or ends(load.plugin.plugin, partial(_few, load)):
             return passed(load.served)
         found = grew
         if load.served < enough:
@@ -222,7 +231,12 @@ def _sizes(load: Load, most: int) -> tuple[int, list[int]]:
 
 def _endless(load: Load) -> str | None:
     """Say what of a plugin that takes its time has no end, as far as a few requests tell."""
-    return endless(load.plugin.plugin, partial(load.serve, SOME, LONGEST))
+    return endless(load.plugin.plugin, partial(_few, load))
+
+
+def _few(load: Load) -> int:
+    """Serve a few requests; return how many."""
+    return load.serve(SOME, LONGEST)
 
 
 def _keeps_growing(load: Load, most: int) -> bool:
@@ -232,13 +246,17 @@ def _keeps_growing(load: Load, most: int) -> bool:
     its time, as long as there is any, is given as many requests as others.
     """
     load.given.clear()
-    blocks, rounds, spent = None, 0, Spent()
+    blocks, size, rounds, spent = None, 0, 0, Spent()
     enough = min(most, STRAIGHT)
     while rounds < ROUNDS or (load.served < enough and not spent.beyond(LONGEST, LONGEST)):
         rounds += 1
         served = load.serve(most, MEASUREMENTS * SECONDS)
-        now = load.blocks()
-        if blocks is not None and now - blocks < served * BLOCKS_PER_REQUEST:
+        now, held = load.blocks(), load.size()
+        if (
+            blocks is not None
+            and now - blocks < served * BLOCKS_PER_REQUEST
+            and held - size < served * BYTES_PER_REQUEST  # a buffer is one object
+        ):
             return False
-        blocks = now
+        blocks, size = now, held
     return True

@@ -32,7 +32,7 @@ from conformance.logits.requests import Stock
 from conformance.logits.trial import Trial
 from conformance.settings import Budget
 from conformance.verdict import Verdict
-from conformance.watching.endless import taking
+from conformance.watching.endless import ends, taking
 from conformance.watching.interruption import PluginHung, limited
 from conformance.watching.leaks import (
     FLAT,
@@ -74,6 +74,9 @@ BLOCKS_PER_REQUEST = 0.5
 
 #: A plugin may keep what it was last given until something else takes its place.
 KEPT = 2 * MAX_REQUESTS
+
+#: Requests in which a container is seen to grow.
+SOME = 10
 
 #: Seconds for all of it: each call is as long as in any other check, there are only more.
 LIMIT = 60.0
@@ -193,7 +196,10 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
             if requests.places
             else partial(_grows_on, plugin, more)
         )
-        if what := kept(given, names, KEPT) or goes_on(growing(sizes, count // MEASUREMENTS)):
+        grew = growing(sizes, count // MEASUREMENTS)
+        if what := kept(given, names, KEPT) or _endlessly(
+            plugin, partial(_few, serve, apply=True), goes_on(grew)
+        ):
             case = {"varied": _varied(requests)} if requests.places else None
             what += taking(plugin, partial(serve, FIRST, [], True), FIRST)  # noqa: FBT003 - with apply
             return failed(f"after {count} requests {what}", count, acted, case=case)
@@ -204,10 +210,27 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
             sizes.append(size_of(plugin))
         more = partial(serve, MORE, [], False)  # noqa: FBT003 - without apply
         grew = growing(sizes, count // IDLE)
-        if what := kept(given, names, KEPT) or _grows_on(plugin, more, grew):
+        if what := kept(given, names, KEPT) or _endlessly(
+            plugin, partial(_few, serve, apply=False), _grows_on(plugin, more, grew)
+        ):
             what += taking(plugin, partial(serve, FIRST, [], False), FIRST)  # noqa: FBT003 - without apply
             return failed(f"after {len(given)} requests without apply {what}", count, acted)
     return passed(count, acted)
+
+
+def _few(serve: Serve, *, apply: bool) -> int:
+    """Serve a few requests; return how many."""
+    serve(SOME, [], apply)
+    return SOME
+
+
+def _endlessly(plugin: object, few: Callable[[], int], grew: str | None) -> str | None:
+    """Return what was said of a plugin that grew, unless it has an end that is further away."""
+    if grew is not None:
+        with suppress(PluginHung), limited(LIMIT):
+            if ends(plugin, few):
+                return None
+    return grew
 
 
 def _grows_on(plugin: object, serve: Callable[[], object], grew: str | None) -> str | None:

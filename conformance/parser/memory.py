@@ -11,7 +11,7 @@ from functools import partial
 from conformance.checking import checks
 from conformance.findings import Finding, failed, passed, unjudged
 from conformance.parser.trial import Trial
-from conformance.watching.endless import taking
+from conformance.watching.endless import ends, taking
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import LONGEST, STRAIGHT, Spent, flat, growing, size_of
 
@@ -51,7 +51,14 @@ def forgets(trial: Trial) -> Finding:
     if count < STRAIGHT:
         why = f"{STRAIGHT} answers did not fit into the time there is, and after {count} {what}"
         return unjudged(why, count)
-    what = f"after {count} answers {what}{taking(empty, partial(serve, FEW, PARTS), FEW)}"
+
+    def few() -> int:
+        serve(FEW, PARTS)
+        return FEW
+
+    if ends(empty, few):
+        return passed(count)
+    what = f"after {count} answers {what}{taking(empty, few, FEW)}"
     return failed(what, count)
 
 

@@ -8,11 +8,13 @@ and all that can be reached from the plugin must not grow without end.
 from __future__ import annotations
 
 import gc
+import io
+import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -52,6 +54,11 @@ _NOTHING = 0.2
 
 #: A constant larger than this is not walked through again and again.
 MOST_OBJECTS = 200_000
+
+#: Packages of which a plugin's class may be, and whose other modules are not the plugin's; folders
+#: of which the other files are not.
+_LIBRARIES = frozenset(("conformance", "torch", "transformers", "vllm", *sys.stdlib_module_names))
+_SHARED = ("site-packages", "dist-packages")
 
 
 @attrs.define
@@ -136,16 +143,21 @@ def _references(value: object) -> int:
 _CONTROL: tuple[list[int]] = ([],)
 
 
-def size_of(plugin: object) -> int:
+def size_of(plugin: object, without: Container[int] = ()) -> int:
     """Return how many bytes can be reached from a plugin, once its threads have nothing to do.
 
     See :func:`reached`.
     """
     _catch_up()
-    return sum(
-        _bytes(value) if isinstance(value, torch.Tensor) else sys.getsizeof(value)
-        for value in reached(plugin)
-    )
+    return sum(map(_size, reached(plugin, without)))
+
+
+def _size(value: Any) -> int:  # noqa: ANN401 - anything
+    if isinstance(value, torch.Tensor):
+        return _bytes(value)
+    if isinstance(value, io.StringIO) and not value.closed:  # its own size is that of an empty one
+        return sys.getsizeof(value) + len(value.getvalue())
+    return sys.getsizeof(value)
 
 
 def _bytes(tensor: torch.Tensor) -> int:
@@ -184,15 +196,20 @@ def _catch_up() -> None:
             return
 
 
-def reached(plugin: object) -> Iterator[Any]:
+def reached(plugin: object, without: Container[int] = ()) -> Iterator[Any]:
     """Yield everything that can be reached from a plugin.
 
     Its attributes, its classes and the globals of the modules that define them are followed, and
-    the other classes of these; other modules, the engine configuration and other people's classes
-    and functions are not.
+    those of its package, with the other classes of these; other modules, the engine configuration
+    and other people's classes and functions are not.
+
+    Args:
+        plugin: where to begin.
+        without: the ids of what is left out, with all that is reached by it alone.
+
     """
     # The plugin's own comes first: its module may lead to more than can be followed.
-    return _reached([*_roots(plugin)][::-1])
+    return _reached([*_roots(plugin)][::-1], without)
 
 
 def name_of(plugin: object, wanted: object) -> str | None:
@@ -200,7 +217,8 @@ def name_of(plugin: object, wanted: object) -> str | None:
     named = [(f"self.{name}", value) for name, value in getattr(plugin, "__dict__", {}).items()]
     for cls in _own_classes(plugin):
         named += [(f"{cls.__name__}.{name}", value) for name, value in vars(cls).items()]
-        named += vars(sys.modules[cls.__module__]).items()
+    for module in modules_of(plugin):
+        named += vars(module).items()
     for inside in (False, True):
         for name, value in named:
             if value is wanted:
@@ -210,11 +228,11 @@ def name_of(plugin: object, wanted: object) -> str | None:
     return None
 
 
-def _reached(stack: list[Any]) -> Iterator[Any]:
+def _reached(stack: list[Any], without: Container[int] = ()) -> Iterator[Any]:
     seen: set[int] = set()
     while stack and len(seen) < MOST_OBJECTS:
         value = stack.pop()
-        if id(value) in seen or isinstance(value, ModuleType | type):
+        if id(value) in seen or id(value) in without or isinstance(value, ModuleType | type):
             continue
         seen.add(id(value))
         yield value
@@ -230,12 +248,34 @@ def _reached(stack: list[Any]) -> Iterator[Any]:
 
 def _roots(plugin: object) -> Iterator[object]:
     yield plugin
-    for cls in _own_classes(plugin):
-        known = dict(vars(sys.modules[cls.__module__]))
+    classes = _own_classes(plugin)
+    for module in modules_of(plugin):
+        known = dict(vars(module))
         yield known
-        for value in (cls, *known.values()):
-            if isinstance(value, type) and value.__module__ == cls.__module__:
+        for value in (*classes, *known.values()):
+            if isinstance(value, type) and value.__module__ == module.__name__:
                 yield dict(vars(value))
+
+
+def modules_of(plugin: object) -> list[ModuleType]:
+    """Return the modules of a plugin's classes, and all others of its package or its folder."""
+    found = {cls.__module__: sys.modules[cls.__module__] for cls in _own_classes(plugin)}
+    name = type(plugin).__module__
+    package = name.partition(".")[0]
+    if package not in _LIBRARIES and (folder := _folder(found.get(name))):
+        alone = os.path.basename(folder) in _SHARED  # noqa: PTH119 - paths of thousands of modules
+        for other, module in list(sys.modules.items()):
+            own = other.partition(".")[0]
+            if own == package or (
+                not alone and own not in _LIBRARIES and _folder(module) == folder
+            ):
+                found.setdefault(other, module)
+    return list(found.values())
+
+
+def _folder(module: ModuleType | None) -> str | None:
+    file = getattr(module, "__file__", None)
+    return os.path.dirname(file) if isinstance(file, str) else None  # noqa: PTH120 - as above
 
 
 def _own_classes(plugin: object) -> list[type]:

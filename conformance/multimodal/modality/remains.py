@@ -19,6 +19,7 @@ from conformance.multimodal.modality.bench import Bench
 from conformance.multimodal.modality.served import run_through
 from conformance.multimodal.modality.stock import Sample, file, given
 from conformance.multimodal.modality.trial import Trial
+from conformance.watching.endless import ends
 from conformance.watching.interruption import progressed
 from conformance.watching.leaks import LONGEST, Spent, growing, open_files, size_of, threads
 
@@ -28,6 +29,9 @@ ROUND, OWN = 60, 8
 #: Items between two measurements. What does not grow with the first ones grows with none; of what
 #: does, so many more are taken that a cache that has an end has come to it.
 FIRST, MEASURED, MEASUREMENTS = 100, 500, 5
+
+#: Items in which a container is seen to grow.
+SOME = 6
 
 #: Seconds of work, and of waiting for something else than a processor, for all of them.
 WORKED, WAITED = 20.0, 20.0
@@ -71,6 +75,14 @@ def forgotten(trial: Trial) -> Finding:
     if make is None:
         return inapplicable("nothing is known of which there are thousands")
     count, spent = 0, Spent()
+
+    def serve() -> int:
+        nonlocal count
+        progressed()
+        count += SOME
+        items = map(make, range(count - SOME, count))
+        return sum(run_through(plugin, item.data(bench.form), config).good for item in items)
+
     for each in (FIRST, MEASURED):
         sizes: list[int] = []
         while len(sizes) < MEASUREMENTS and not (
@@ -87,6 +99,8 @@ def forgotten(trial: Trial) -> Finding:
             return unjudged(why, count)
         if not growing(sizes, each):
             return passed(count)
+    if ends(plugin, serve):
+        return passed(count)
     # By how much differs between machines.
     return failed(f"after {count} items the plugin still grows with every item", count)
 
