@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cachetools import LRUCache
+from cachetools import LRUCache  # type: ignore[import-untyped] # it has no types
 
 from conformance.watching.endless import endless, ends, taking
 
