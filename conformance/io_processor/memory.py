@@ -175,30 +175,40 @@ def _measured(load: Load, *, most: int, first: int) -> Finding:
     found = load.open_files
     if found is None and load.case["answered"]:
         found = kept(load.given, NAMES, KEPT)
-    if found is None and (grew := growing(sizes, each)):
+    grew = None if found else growing(sizes, each)
+    if grew:
         enough = min(most, STRAIGHT)
         if each < enough // MEASUREMENTS and (what := _endless(load)):
             said = f"after {served} {load.which} {grew}: {what}"
             return failed(said, load.served, case=load.case)
-        if not _keeps_growing(load, most) or ends(load.plugin.plugin, partial(_few, load)):
+        if not _keeps_growing(load, most):
             return passed(load.served)
         found = grew
         if load.served < enough:
             why = f"after {load.served} requests {found}; there was no time for {enough}"
             return unjudged(why, load.served, load.served)
-    if found:
-        said = f"after {served} {load.which} {found}"
-        if load.left_open <= KEPT and (seconds := _forgotten_after(load)):
-            said += (
-                f"; they are forgotten within {LATER[seconds]}, and not before: at {BUSY} requests "
-                f"a second that is what {BUSY * seconds} of them leave"
-            )
-            bounded = passed(load.served)
-            return attrs.evolve(bounded, message=said, case=load.case)
-        if load.left_open <= KEPT:
-            said += taking(load.plugin.plugin, partial(load.serve, SOME, LONGEST), SOME)
-        return failed(said, load.served, case=load.case)
-    return passed(load.served)
+    if not found:
+        return passed(load.served)
+    said = f"after {served} {load.which} {found}"
+    # Afterwards: what fills a container stays in its copies.
+    if (finding := _in_time(load, said)) or (
+        grew and ends(load.plugin.plugin, partial(_few, load))
+    ):
+        return finding or passed(load.served)
+    if load.left_open <= KEPT:
+        said += taking(load.plugin.plugin, partial(load.serve, SOME, LONGEST), SOME)
+    return failed(said, load.served, case=load.case)
+
+
+def _in_time(load: Load, said: str) -> Finding | None:
+    """Return the finding that what is held is gone after a time, or None where it stays."""
+    if load.left_open > KEPT or not (seconds := _forgotten_after(load)):
+        return None
+    said += (
+        f"; they are forgotten within {LATER[seconds]}, and not before: at {BUSY} requests "
+        f"a second that is what {BUSY * seconds} of them leave"
+    )
+    return attrs.evolve(passed(load.served), message=said, case=load.case)
 
 
 def _forgotten_after(load: Load) -> int | None:
