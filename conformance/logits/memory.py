@@ -190,7 +190,7 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
                     return failed(said, len(given), acted)
             if flat(sizes):
                 break
-        more = partial(serve, MORE, [], True)  # noqa: FBT003 - with apply
+        more = _again(serve, MORE, apply=True)
         goes_on = (
             partial(_with_values, requests, more)
             if requests.places
@@ -201,21 +201,26 @@ def _look(requests: Requests, begin: Begin, names: tuple[str, ...], budget: Budg
             plugin, partial(_few, serve, apply=True), goes_on(grew)
         ):
             case = {"varied": _varied(requests)} if requests.places else None
-            what += taking(plugin, partial(serve, FIRST, [], True), FIRST)  # noqa: FBT003 - with apply
+            what += taking(plugin, _again(serve, FIRST, apply=True), FIRST)
             return failed(f"after {count} requests {what}", count, acted, case=case)
         # Ranks of a pipeline but the last, and batches of greedy requests, never get to ``apply``.
         given, sizes = [], sizes[-1:]
         for _ in range(LAST):
             serve(count // IDLE, given, False)  # noqa: FBT003 - without apply
             sizes.append(size_of(plugin))
-        more = partial(serve, MORE, [], False)  # noqa: FBT003 - without apply
+        more = _again(serve, MORE, apply=False)
         grew = growing(sizes, count // IDLE)
         if what := kept(given, names, KEPT) or _endlessly(
             plugin, partial(_few, serve, apply=False), _grows_on(plugin, more, grew)
         ):
-            what += taking(plugin, partial(serve, FIRST, [], False), FIRST)  # noqa: FBT003 - without apply
+            what += taking(plugin, _again(serve, FIRST, apply=False), FIRST)
             return failed(f"after {len(given)} requests without apply {what}", count, acted)
     return passed(count, acted)
+
+
+def _again(serve: Serve, count: int, *, apply: bool) -> Callable[[], object]:
+    """Return what serves so many requests, each time with a list of its own for them."""
+    return lambda: serve(count, [], apply)
 
 
 def _few(serve: Serve, *, apply: bool) -> int:
