@@ -63,11 +63,11 @@ def played(
         needs: what the program imports, for its reader.
 
     """
-    played = laid_out(call(name, *arguments), before="fault = ")
-    part = excerpt(player, name, beside=("os", "sys"), uses=uses, text="\n".join(played))
+    plays = laid_out(call(name, *arguments), before="fault = ")
+    part = excerpt(player, name, beside=("os", "sys"), uses=uses, text="\n".join(plays))
     top = [part.standard, _quiet(case), part.others, _plugin(case, loads=loads).strip()]
     ending = [
-        *played,
+        *plays,
         f'print(f"FAILS: {{fault}}" if fault else f"OK: {{{name}.__doc__}}")',
         "sys.exit(1 if fault else 0)",
     ]

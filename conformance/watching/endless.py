@@ -40,8 +40,8 @@ CHARACTERS = 16 << 20
 #: By how much more a number is said to be that grows with a container, as where bytes are counted.
 FULL = 1 << 40
 
-#: More containers than this that grow are looked at by nobody; how often requests follow each other
-#: while all else is measured.
+#: A plugin with more growing containers than this is not said to have an end; how often requests
+#: are served while everything else is measured.
 MANY, AGAIN = 8, 20
 
 #: Seconds from now within which a number may be when something was done.
