@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from vllm.pooling_params import PoolingParams
+from vllm.tasks import PoolingTask
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
@@ -35,7 +36,13 @@ def encoded(prompt: object, params: PoolingParams | None = None) -> Any:  # noqa
 
 
 def undecodable(prompt: object, params: PoolingParams) -> str | None:
-    """Return why the engine cannot decode what it is sent for a prompt, or None."""
+    """Return why the engine cannot decode what it is sent for a prompt, or None.
+
+    A task that vLLM does not have is refused before anything is sent: that is for IO-14 to say.
+    """
+    if params.task not in get_args(PoolingTask):
+        params = params.clone()
+        params.task = None
     sent = encoded(prompt, params)
     try:
         MsgpackDecoder(EngineCoreRequest).decode(sent)
