@@ -167,8 +167,13 @@ def _history(trial: Trial, finding: Finding) -> Iterator[Scene]:
 
 
 def _forgetting(trial: Trial, finding: Finding) -> Iterator[Scene]:
-    """CH-35: all ordinary texts, and what clients send with them."""
-    fields = {name: encoded(value) for name, value in (finding.case or {}).items()}
+    """CH-35: a text whose calls leave threads, or all texts, with what clients send with them."""
+    case = finding.case or {}
+    if "threads" in case:
+        text = encoded(trial.bench.texts[0])
+        yield {"is": "threads", "text": text, "count": case["threads"]}
+        return
+    fields = {name: encoded(value) for name, value in case.get("fields", {}).items()}
     for scene in _of_texts("forgets")(trial, finding):
         yield {**scene, **({"fields": fields} if fields else {})}
 

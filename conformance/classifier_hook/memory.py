@@ -85,7 +85,8 @@ def starts_threads(bench: Bench) -> Finding | None:
         time.sleep(PAUSE)
     if left <= CALLS_ALONE - KEPT_THREADS:
         return None
-    return failed(f"{left} threads that {CALLS_ALONE} calls started still run", CALLS_ALONE)
+    what = f"{left} threads that {CALLS_ALONE} calls started still run"
+    return failed(what, CALLS_ALONE, case={"threads": CALLS_ALONE})
 
 
 @checks("CH-35")
@@ -148,7 +149,7 @@ def _forgets_values(bench: Bench) -> Finding | None:
         return None
     names = ", ".join(table)
     what = f"the hook holds more and more, each call with another value of the client's: {names}"
-    return failed(f"{what}{taking(hook, serve, SOME)}", 2 * CALLS, case=table)
+    return failed(f"{what}{taking(hook, serve, SOME)}", 2 * CALLS, case={"fields": table})
 
 
 async def _growing(

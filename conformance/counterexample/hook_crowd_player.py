@@ -12,6 +12,7 @@ import tracemalloc
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from conformance.counterexample.hook_player import Steps, apart, context, scored
@@ -182,6 +183,28 @@ def check_forgets(make: Any, texts: list[str], fields: dict[str, Any] | None = N
     if held[-1] - held[-2] > 2_000 * 4 and held[-2] - held[-3] > 2_000 * 4:
         what = f"more memory is held after each 2,000 calls, in bytes: {held}"
         return f"{what}\nexpected: as much as before"
+    return None
+
+
+def check_threads(make: Any, text: str, count: int) -> str | None:
+    """Calls that are over leave no threads behind, one for each of them."""
+
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    async def main() -> int:
+        hook, before = make(), threads()
+        for number in range(count):
+            with suppress(Exception):
+                await hook.score(context(text, f"id-{number}"))
+        for _ in range(200):  # those that end soon have two seconds
+            if threads() - before < count:
+                break
+            await asyncio.sleep(0.01)
+        return threads() - before
+
+    if (left := asyncio.run(main())) >= count:
+        return f"{left} threads run on after {count} calls\nexpected: none, or a few for all"
     return None
 
 

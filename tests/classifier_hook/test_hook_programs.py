@@ -34,8 +34,8 @@ SHARED = {"numpy", "torch"}
 #: Hooks whose fault shows by chance: two threads must meet.
 BY_CHANCE = {"scores_in_a_shared_buffer"}
 
-#: Hooks without a program: it counts no threads, and is one process.
-UNSHOWN = {"beats_for_each_call", "lists_topics_of_a_set"}
+#: A hook without a program, which is one process.
+UNSHOWN = {"lists_topics_of_a_set"}
 
 #: Hooks whose fault few histories show.
 RARE = {"reads_links"}
