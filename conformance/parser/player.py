@@ -7,6 +7,7 @@ expected, or None where it is as the docstring says.
 """
 
 import json
+import time
 from typing import Any
 
 from transformers import ByT5Tokenizer
@@ -15,6 +16,7 @@ from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
+from vllm.v1.utils import ConstantList
 
 
 def named(earlier: Any) -> str:
@@ -203,6 +205,38 @@ def check_new_ids(plugin: Any, deltas: list[str], *, streams: bool, **how: Any) 
     second = identified(plugin, deltas, streams=streams, earlier=turn(first), **how)
     ids = [[own for own, _, _ in calls if own] for calls in (first, second)]
     return f"{ids[0]}, then {ids[1]}\nexpected: other ids" if set(ids[0]) & set(ids[1]) else None
+
+
+def check_asked(
+    plugin: Any,
+    *,
+    part: str,
+    length: int,
+    unknown: int,
+    answer: str,
+    special: list[str],
+    chat: dict[str, Any] | None,
+) -> str | None:
+    """The engine can ask where reasoning ends of a prompt, and of the first token behind it."""
+    tokenizer: Any = ByT5Tokenizer()
+    tokenizer.add_tokens(special)
+    parser = plugin(tokenizer=tokenizer, **({} if chat is None else {"chat_template_kwargs": chat}))
+    prompt = tokenizer.encode(part, add_special_tokens=False)
+    if length:
+        prompt = (prompt * (length // len(prompt) + 1))[:length]
+    prompt += range(len(tokenizer), len(tokenizer) + unknown)
+    began = time.process_time()
+    try:
+        ended = parser.is_reasoning_end(list(prompt))
+        if not ended:
+            first = tokenizer.encode(answer, add_special_tokens=False)[:1]
+            parser.is_reasoning_end_streaming(ConstantList([*prompt, *first]), first)
+    except Exception as error:
+        return f"raised {type(error).__name__}: {error}\nexpected: it raises nothing"
+    took = time.process_time() - began
+    if took > 5:
+        return f"{len(prompt)} tokens took {took:.0f} s\nexpected: no client waits for that"
+    return None
 
 
 def check_reads(plugin: Any, deltas: list[str], **how: Any) -> str | None:

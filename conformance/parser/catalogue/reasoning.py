@@ -6,7 +6,7 @@ from functools import partial
 from conformance.parser.catalogue import common
 from conformance.parser.catalogue.common import MADE, parse_delta
 from conformance.parser.roles import REASONING
-from conformance.rules import SERVED, Rule, Source, sentence
+from conformance.rules import SERVED, Rule, Source, ends, sentence
 
 _base, _says = partial(common.method, REASONING), partial(common.binding, REASONING)
 
@@ -93,6 +93,38 @@ RULES = (
         ),
         hint="The twin sees the last tokens alone: a marker of several may have begun before, in "
         "input_ids. Keep nothing of one question for the next.",
+    ),
+    Rule(
+        id="RP-23",
+        title="The end of reasoning can be asked of every prompt",
+        statement=(
+            "is_reasoning_end neither raises nor takes seconds, whatever prompt a client sends: "
+            "one without tokens, with tokens that only the model knows, with markers in any order, "
+            "or with 32,000 tokens. Nor does is_reasoning_end_streaming raise behind it, which is "
+            "given a sequence that is no list. Both hold for an instance made without keywords."
+        ),
+        section="The end of reasoning",
+        sources=(
+            ends(
+                Source(
+                    "vllm/v1/structured_output/__init__.py:StructuredOutputManager."
+                    "_get_constraint_bounds",
+                    "reasoner.is_reasoning_end(request.prompt_token_ids or []), in a step of the "
+                    "engine, for requests of /v1/completions",
+                )
+            ),
+            Source(
+                "vllm/v1/structured_output/__init__.py:StructuredOutputManager.accept_tokens",
+                "reasoner.is_reasoning_end_streaming(request.all_token_ids, ...), a ConstantList",
+            ),
+            Source(
+                "vllm/entrypoints/openai/chat_completion/protocol.py:ChatCompletionRequest."
+                "resolve_reasoning_ended",
+                "parser.is_reasoning_end(prompt_token_ids), in the event loop",
+            ),
+        ),
+        hint="Look for the markers where they may be missing: test with `in` before .index, and "
+        "compare the last places of both. A client of /v1/completions writes the whole prompt.",
     ),
     Rule(
         id="RP-07",
