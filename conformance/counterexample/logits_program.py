@@ -268,6 +268,14 @@ def _new(entry: Call) -> Node:
     return call("Plugin", config, 'torch.device("cpu")', "False")
 
 
+def _apply(entry: Call) -> Node:
+    """Return the call, and what the sampler does to logits that are the plugin's own."""
+    applied = call(f"{entry['of']}.apply", entry["given"])
+    if "sampled" not in entry or "to" in entry:
+        return applied
+    return attrs.evolve(applied, closing=").add_(1.0)")
+
+
 def _append(entry: Call) -> Node:
     values = entry["values"]
     if len(values) == 1:
@@ -306,6 +314,6 @@ _NODES: Mapping[str, Callable[[Call], Node]] = {
     "append": _append,
     "validate": lambda entry: call("Plugin.validate_params", entry["params"]),
     "claim": lambda entry: call(f"{entry['of']}.is_argmax_invariant"),
-    "apply": lambda entry: call(f"{entry['of']}.apply", entry["given"]),
+    "apply": _apply,
     "update": lambda entry: call(f"{entry['of']}.update_state", _update(entry["update"])),
 }

@@ -89,6 +89,11 @@ class Runner:
             ctx.seq_lens_upper_bound_np[:] = bounds
         return self.plugin.apply(logits, ctx)
 
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor) -> None:
+        """Write to logits that are the plugin's own, as the sampler does."""
+        logits += 1.0
+
     def context(self, slots: list[int], tokens: list[int], positions: list[int]) -> LogitsContext:
         """Return what the plugin is told about the rows."""
         requests = list(dict.fromkeys(slots))

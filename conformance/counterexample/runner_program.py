@@ -151,6 +151,8 @@ def _statement(event: Event, *, bare: bool) -> list[str]:
             Named("positions=", literal(event["positions"])),
             *([Named("bounds=", literal(event["bounds"]))] if "bounds" in event else []),
         )
+        if "sampled" in event and "to" not in event:
+            node = call(f"{name}.sample", node)
     else:
         tokens = ", ".join(map(str, event["tokens"]))
         return [f"{name}.append({event['slot']}, {tokens})"]

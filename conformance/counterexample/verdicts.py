@@ -162,6 +162,8 @@ expected = (list($given.shape), torch.float32, torch.device("cpu"))
 got = type(result).__name__
 if isinstance(result, torch.Tensor):
     got = (list(result.shape), result.dtype, result.device)
+    if any(size > 1 and not step for size, step in zip(result.shape, result.stride())):
+        got = "an expanded tensor, to whose rows nothing can write"
 if got != expected:
     print(f"FAILS: apply returned {got}")
     print(f"expected: a tensor like the logits it was given, {expected}")

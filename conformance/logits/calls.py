@@ -117,6 +117,8 @@ def misshapen(result: object, logits: torch.Tensor, shape: torch.Size) -> str | 
             if what == "shape":
                 return f"apply returned a tensor of shape {list(got)}, not {list(shape)}"
             return f"apply returned a tensor of {what} {got}, not {wanted}"
+    if any(size > 1 and not step for size, step in zip(shape, result.stride(), strict=True)):
+        return "apply returned an expanded tensor, whose rows are one: the sampler writes to each"
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from conformance.inputs.history import Choice
+from conformance.logits.calls import note
 
 #: Float tolerance between a batch and a request alone: reductions over other shapes may round
 #: differently; a leak from another request is far larger.
@@ -38,6 +39,14 @@ class RowsAlone(Protocol):
 def handed_over(logits: torch.Tensor) -> torch.Tensor:
     """Return a copy as engines hand it over: threads out of inference mode cannot write to it."""
     return logits.clone()
+
+
+@torch.inference_mode()
+def sampled(result: torch.Tensor, given: torch.Tensor, states: object) -> None:
+    """Write to what ``apply`` returned, as the sampler and processors behind the plugin do."""
+    if result.data_ptr() != given.data_ptr():
+        result += 1.0
+        note("sampled", states)
 
 
 def same(row: torch.Tensor, expected: torch.Tensor) -> bool:

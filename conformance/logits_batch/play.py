@@ -14,7 +14,7 @@ from conformance.inputs.history import History, Shape, Step
 from conformance.logits.calls import PluginMisshapen, PluginRaised
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.playing import Playing, Wrong
-from conformance.logits.rows import handed_over
+from conformance.logits.rows import handed_over, sampled
 from conformance.logits_batch.bench import Bench, Call, Watched
 from conformance.logits_batch.host import Host, Joining
 from conformance.logits_batch.twins import PLACEHOLDER, Twin, alone, taken_for_last
@@ -197,7 +197,10 @@ def _apply(run: _Play, logits: torch.Tensor) -> None:
             host.sample(handed_over(logits))
         elif not (host.invariant and host.batch.all_greedy):
             # The sampler around it would take most of the time of an example.
-            run.plugin.rows = (logits, run.plugin.plugin.apply(handed_over(logits)))
+            given, plugin = handed_over(logits), run.plugin.plugin
+            result = plugin.apply(given)
+            run.plugin.rows = (logits, result.clone())
+            sampled(result, given, plugin)
     except PluginRaised as error:
         run.troubles.append(_raised(run, error))
     except PluginMisshapen as error:

@@ -57,9 +57,11 @@ class Recorder(Observer):
     _requests: dict[str, int] = attrs.field(factory=dict)
 
     def note(self, event: dict[str, Any]) -> None:
-        """Mark the call whose row is not what the author says; nothing else is done to a batch."""
+        """Mark the call whose row is not what the author says, or is written to by the sampler."""
         if event["do"] == "unmeant":
             self.calls[-1]["to"] = "result"
+        elif event["do"] == "sampled":
+            self.calls[-1]["sampled"] = True
 
     def call(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a plugin's own values
         """Call a function of the plugin and write it down."""

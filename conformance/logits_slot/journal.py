@@ -45,9 +45,10 @@ class Journal(Observer):
             if (first := next(mine, None)) is not None:
                 first |= {"step": event["step"], "note": event["note"]}
             self._step = len(self.events)
-        elif do == "unmeant":
+        elif do in ("unmeant", "sampled"):
             processed = (e for e in reversed(self.events) if e["do"] == "process")
-            next(e for e in processed if e["name"] == name)["to"] = "result"
+            last = next(e for e in processed if e["name"] == name)
+            last |= {"to": "result"} if do == "unmeant" else {"sampled": True}
         elif do == "judge":
             self.judged = {"name": name, **event}
         elif do in _SHOWN:

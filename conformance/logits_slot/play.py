@@ -18,7 +18,7 @@ from conformance.inputs.words import following
 from conformance.logits.calls import PluginMisshapen, PluginRaised, note, serving
 from conformance.logits.played import Kind, Line, Played, Trouble
 from conformance.logits.playing import Playing, Wrong
-from conformance.logits.rows import handed_over
+from conformance.logits.rows import handed_over, sampled
 from conformance.logits_slot.bench import Alone, Bench, PluginAnswered, PluginWrote, Watched
 from conformance.logits_slot.host import PLACEHOLDER, Host, Joining, Rows
 from conformance.watching.interruption import limited, place_in
@@ -51,8 +51,8 @@ class Seen(LogitsProcessor):
         """Pass logits on, and keep them as they were before and after."""
         before = logits.clone()
         after = self.plugin.apply(logits, ctx)
-        # The sampler goes on to write to the tensor that it gets back.
         self.rows.append((before, after.clone()))
+        sampled(after, logits, self.plugin.states)
         return after
 
 

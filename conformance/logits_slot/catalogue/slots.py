@@ -24,7 +24,8 @@ RULES = section(
         ),
         hint="Look for rows that are taken for slots (ctx.expanded_idx_mapping has that of each "
         "row), for one value kept for all requests, for caches whose key leaves out what their "
-        "values depend on, and for arithmetic over all rows.",
+        "values depend on, for arithmetic over all rows, and for kept rows that apply returns: "
+        "the sampler writes to them.",
         evidence=ALL,
     ),
     Rule(
