@@ -13,7 +13,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDi
 from conformance.counterexample.clock_player import Clock
 from conformance.counterexample.logits_player import CONTEXT
 from conformance.counterexample.work_player import Work
-from conformance.findings import Finding, failed, passed, unjudged
+from conformance.findings import Finding, failed, inapplicable, passed, unjudged
 from conformance.inputs.history import Choice
 from conformance.logits import hours, lengths, reasons, widths
 from conformance.logits.calls import PluginRaised, call
@@ -112,8 +112,11 @@ def serves_full_batches(trial: Trial) -> Finding:
     bench = trial.bench
     choices = list(bench.parameters)
     new = partial(_made, bench, MAX_FULL)
-    with limited():
-        small = _acting(bench, new, choices)
+    try:
+        with limited():
+            small = _acting(bench, new, choices)
+    except PluginRaised as error:  # the constructor: it says so before an engine starts
+        return inapplicable(f"the plugin refuses engines with max_num_seqs={MAX_FULL}: {error}")
     if isinstance(small, PluginRaised):
         raise small
     count, large = _full(bench, new, choices, len(small))

@@ -12,7 +12,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate
 
 from conformance.findings import Finding, failed
 from conformance.logits import costs, memory
-from conformance.logits.calls import call
+from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.costs import Batch
 from conformance.logits.requests import LAST_SPECIAL, Stock
@@ -35,11 +35,14 @@ def idles(trial: Trial) -> Finding:
     off = tuple(choice for choice, keywords in bench.parameters.items() if not keywords)
     if not off or off[0][0] == "on" or not trial.parameters.on:
         return Finding(Verdict.NOT_APPLICABLE, message="the plugin has no opt-in")
-    with limited(costs.LIMIT):
-        small, large = (
-            costs.counted(bench, start, costs.Batch(off, bench.vocabulary, requests))
-            for requests in (costs.FEW, MANY)
-        )
+    try:
+        with limited(costs.LIMIT):
+            small, large = (
+                costs.counted(bench, start, costs.Batch(off, bench.vocabulary, requests))
+                for requests in (costs.FEW, MANY)
+            )
+    except PluginRaised as error:
+        return costs.refused(error)
     if large > small * costs.MOST_LONGER + costs.NOISE:
         return failed(
             f"a step in which no request opts in executes {large} instructions of Python with "

@@ -25,8 +25,8 @@ RULES = section(
             ),
         ),
         hint="Look for one value kept for all requests, for caches whose key leaves out what their "
-        "values depend on, for arithmetic over the batch dimension, and for scratch tensors whose "
-        "rows are not batch rows, and for kept rows that apply returns: the sampler writes to them.",
+        "values depend on, for arithmetic over the batch dimension, for scratch tensors whose "
+        "rows are not batch rows, and for kept rows that apply returns: the sampler writes there.",
         evidence=ALL,
         resembles=("vllm-project/vllm#5329", "RBLN-SW/vllm-rbln#1033"),
     ),
