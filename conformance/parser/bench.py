@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections import deque
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -302,8 +303,27 @@ def _made(make: Callable[[], Any]) -> Any:  # noqa: ANN401 - vLLM's parser, or a
     return found
 
 
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return a loop that never runs anything."""
+    return asyncio.new_event_loop()
+
+
+@contextmanager
+def _in_a_loop() -> Iterator[None]:
+    """Have it found as the loop that runs, unless there is one."""
+    before = asyncio._get_running_loop()  # noqa: SLF001 - documented, for loops of one's own
+    asyncio._set_running_loop(_loop())  # noqa: SLF001 - as above
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(before)  # noqa: SLF001 - as above
+
+
 def guarded(what: str, function: Callable[[], Any], seconds: float = HANGS) -> Any:  # noqa: ANN401 - what it returns
     """Call into a plugin for a limited time; return what is returned, or the exception.
+
+    As in a server, a running event loop is found, so ``asyncio.run`` raises.
 
     Raises:
         NotMade: an instance could not be made.
@@ -312,7 +332,7 @@ def guarded(what: str, function: Callable[[], Any], seconds: float = HANGS) -> A
 
     """
     try:
-        with limited(seconds), in_call(what):
+        with limited(seconds), _in_a_loop(), in_call(what):
             return function()
     except SystemExit as error:
         raise PluginExited(f"{what} raised SystemExit({error.code})") from None

@@ -69,7 +69,9 @@ def tokenizer(
         [AddedToken(text, special=True, normalized=False) for text in (*skipped, END)]
     )
     # As in a server, where each get_vocab() returns the same dict.
-    return get_cached_tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END))
+    return _known(
+        get_cached_tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END))
+    )
 
 
 @cache
@@ -88,14 +90,38 @@ def of_model(folder: str) -> Any:  # noqa: ANN401 - a transformers tokenizer
         raise ValueError("it has no tokenizer.json")
     if made.eos_token is None:
         made.add_special_tokens({"eos_token": END})
-    return get_cached_tokenizer(made)
+    return _known(get_cached_tokenizer(made))
+
+
+#: The special tokens of each tokenizer, as it was made.
+_SPECIAL: dict[int, frozenset[str]] = {}
+
+
+def _known(made: Any) -> Any:  # noqa: ANN401 - a transformers tokenizer
+    _SPECIAL[id(made)] = _special(made)
+    return made
+
+
+def _special(made: Any) -> frozenset[str]:  # noqa: ANN401 - a transformers tokenizer
+    """Return the tokens whose text ``skip_special_tokens`` leaves out."""
+    added = made.backend_tokenizer.get_added_tokens_decoder().values()
+    return frozenset(token.content for token in added if token.special)
 
 
 def altered(made: Any) -> str | None:  # noqa: ANN401 - a transformers tokenizer
-    """Return a token by which the vocabulary that a server shares is not that of its tokenizer."""
+    """Say by which token the tokenizer that all parsers of a server share is another one now."""
     shown, real = made.get_vocab(), made.backend_tokenizer.get_vocab()
-    changed = shown.items() ^ real.items()
-    return min((token for token, _ in changed), default=None)
+    if changed := shown.items() ^ real.items():
+        return (
+            "the vocabulary that get_vocab() of the tokenizer returns to all parsers of a server "
+            f"is another one now: {min(changed)[0]!r}, for one, was added, removed or numbered anew"
+        )
+    if others := _special(made) ^ _SPECIAL[id(made)]:
+        return (
+            f"the tokenizer that all requests share skips other tokens now: {min(others)!r}, for "
+            "one, is special, or no longer"
+        )
+    return None
 
 
 @attrs.frozen
