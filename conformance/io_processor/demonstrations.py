@@ -28,6 +28,7 @@ from conformance.inputs.places import places
 from conformance.io_processor import DATA, cases, loads, meaning, process
 from conformance.io_processor.calling import ASYNC
 from conformance.io_processor.trial import Trial
+from conformance.watching.comparison import letter
 
 #: What a program is made of.
 Scene = dict[str, Any]
@@ -78,6 +79,7 @@ def _plain(trial: Trial, rule: str, finding: Finding) -> dict[str, Any]:
     if broken := case.get("broken"):
         history = cases.written(bench, case["stock"], broken)
         trouble = {"kind": "traffic", "message": finding.message}
+        trouble["request"] = letter(broken.request)
         found = {"kind": "traffic", **found, "shape": case["shape"], **history, "trouble": trouble}
         carried = [cases.carried(case["stock"], asked) for asked in broken.history.asked]
     else:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, product
@@ -39,6 +40,10 @@ SHAPES = (SEQUENCE, INTERLEAVED, SAME_IDS, TROUBLED, ORDER)
 #: Two outputs that arrive in the other order.
 TURNED = (Move(Do.ARRIVE, 0), Move(Do.DELIVER, 0, 1), Move(Do.DELIVER, 0))
 
+#: Requests that wait at the same time, in turn: tables with a fixed size are full by then.
+#: Seconds after which no more of them are tried.
+CROWDS, CROWDING = (36, 70, 140, 300), 5.0
+
 #: How many cut data are tried for it.
 CUTS = 60
 
@@ -72,6 +77,8 @@ def _judge(wanted: Shape, trial: Trial) -> Finding:
     if wanted is not ORDER and (why := alike(bench)):
         return why
     count, broken = search(trial, wanted)
+    if broken is None and wanted is INTERLEAVED:
+        broken = _crowded(bench)
     if broken is None:
         return (wanted is SEQUENCE and remembered(trial)) or passed(count)
     if wanted is ORDER:
@@ -134,6 +141,35 @@ def search(trial: Trial, wanted: Shape) -> tuple[int, Broken | None]:
     return min(count, len(classic) + IO_HISTORIES.most(trial.budget)), best
 
 
+def _crowded(bench: Bench) -> Broken | None:
+    """Return the smallest crowd that waits at a time, and of which one gets another's answer."""
+    fewest = 0
+    for most in CROWDS:
+        began = time.monotonic()
+        if broken := _of_many(bench, most):
+            while most - fewest > 1:
+                half = (most + fewest) // 2
+                if found := _of_many(bench, half):
+                    most, broken = half, found  # noqa: PLW2901 - it is not gone on
+                else:
+                    fewest = half
+            return broken
+        fewest = most
+        if time.monotonic() - began > CROWDING:
+            break
+    return None
+
+
+def _of_many(bench: Bench, most: int) -> Broken | None:
+    """Have so many requests wait at a time, and return what is wrong with an answer, or None."""
+    data = len(bench.stock.valid)
+    asked = tuple(Asked(place % data, f"id-{place}") for place in range(most))
+    history = History(asked, tuple(Move(Do.ARRIVE, place) for place in range(most)))
+    broken = judge(bench, history, awaited=False, crowd=True)
+    told = f"of {most} requests that wait at a time, "
+    return broken and attrs.evolve(broken, message=told + broken.message)
+
+
 def _forms(bench: Bench, wanted: Shape) -> list[bool]:
     """Return whether histories are played with the awaited hooks, without, or both ways."""
     if wanted is ORDER or bench.online is bench.waiting:
@@ -148,14 +184,19 @@ def _renumbered(history: History, valid: list[int]) -> History:
     return attrs.evolve(history, asked=asked)
 
 
-def judge(bench: Bench, history: History, *, awaited: bool) -> Broken | None:
-    """Play a history and compare each request with itself alone."""
+def judge(bench: Bench, history: History, *, awaited: bool, crowd: bool = False) -> Broken | None:
+    """Play a history and compare each request with itself alone.
+
+    In a *crowd* a plugin may turn requests down, before they wait for the engine.
+    """
     played = bench.play(history, awaited=awaited)
     for request in sorted(played.untouched):
         asked = history.asked[request]
         got = played.answers[request]
         wanted = bench.by_itself(asked, awaited=awaited)
         if got.kind is Kind.REFUSED and _in_use(played, history, request):
+            continue
+        if crowd and got.kind is not Kind.ANSWERED and not got.call.startswith("post_process"):
             continue
         what = _apart(bench, got, wanted)
         if what is None and got.request_id != wanted.request_id:

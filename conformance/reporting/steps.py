@@ -2,6 +2,7 @@
 """A counterexample as a table of steps, for terminals and pages alike."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import attrs
@@ -67,12 +68,18 @@ def _history(counterexample: Mapping[str, Any]) -> Steps:
 
 
 def _traffic(counterexample: Mapping[str, Any]) -> Steps:
+    together = _delivered_together(counterexample["lines"])
+    if len(counterexample["requests"]) > _CROWD:
+        together = _crowded(together, counterexample["trouble"].get("request"))
     rows = [
-        (line["number"], line["request"], line["what"], line["then"] or "-")
-        for line in _delivered_together(counterexample["lines"])
+        (line["number"], line["request"], line["what"], line["then"] or "-") for line in together
     ]
     notes = []
-    for request in counterexample["requests"]:
+    requests = counterexample["requests"]
+    if len(requests) > _CROWD:
+        about = counterexample["trouble"].get("request")
+        requests = [each for each in requests if each["name"] == about]
+    for request in requests:
         kind = "" if request["valid"] else ", invalid"
         data = flat(literal(decoded(request["data"])))
         notes.append(Note(request["name"], data, f", id {request['id']!r}{kind}"))
@@ -140,6 +147,30 @@ def _delivered_together(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, An
         else:
             idle_outputs = [line["output"]] if idle else []
             shown.append({**line, "number": str(number), "first": number, "idle": idle_outputs})
+    return shown
+
+
+#: A history of more requests than these is a crowd, of which not each has a line of its own.
+_CROWD = 12
+
+
+def _crowded(lines: Sequence[dict[str, Any]], request: str | None) -> list[dict[str, Any]]:
+    """Return one line for a crowd that arrives, and those of the request that it is about."""
+    shown: list[dict[str, Any]] = []
+    for arrives, found in groupby(lines, lambda line: line["what"] == "arrives"):
+        each = list(found)
+        if arrives and len(each) > _CROWD:
+            first, last = each[0], each[-1]
+            each = [
+                {
+                    **last,
+                    "number": f"{first['number']}-{last['number']}",
+                    "request": f"{first['request']} to {last['request']}",
+                    "what": "arrive",
+                    "then": "all wait",
+                }
+            ]
+        shown += [line for line in each if arrives or request in (None, line["request"])]
     return shown
 
 

@@ -194,5 +194,6 @@ def _equal(one: object, other: object, rtol: float = RELATIVE) -> bool:
 
 
 def letter(index: int) -> str:
-    """Return the letter that messages call one of several by: A is the first."""
-    return chr(ord("A") + index)
+    """Return the letter that messages call one of several by: A is the first, A2 follows Z."""
+    round_, place = divmod(index, 26)
+    return f"{chr(ord('A') + place)}{round_ + 1 if round_ else ''}"

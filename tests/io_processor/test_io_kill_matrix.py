@@ -28,6 +28,9 @@ DATA, REQUEST = (gallery(folder) for folder in DEFECTIVE_IO)
 MOST_STEPS = 10
 MOST_REQUESTS = 2
 
+#: Plugins of which only a crowd shows the fault.
+CROWDED = {"remembers_64_requests"}
+
 
 def _parameter(specimen: Specimen) -> object:
     marks = [pytest.mark.engine] if specimen.evidence is Evidence.OFFLINE else []
@@ -43,7 +46,7 @@ def test_dies_by_its_own_rule(zygote: Zygote, specimen: Specimen, tmp_path: Path
     assert result.verdict is Verdict.FAIL, result.message
     assert result.message
     case = result.counterexample
-    if case is not None and case["kind"] == "traffic":
+    if case is not None and case["kind"] == "traffic" and specimen.name not in CROWDED:
         _is_short(case)
 
 
