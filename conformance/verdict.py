@@ -234,7 +234,7 @@ def unjudged(rule: str, evidence: Evidence, why: Reason) -> RuleResult:
 
 
 def _not_run(evidence: Evidence) -> Cause:
-    return Cause(f"not run: {evidence}", f"{evidence} was not run")
+    return Cause(f"not run: {evidence}", f"not run with the evidence {evidence}")
 
 
 def decide(verdicts: Iterable[RuleVerdict]) -> Conclusion:

@@ -85,7 +85,7 @@ def test_evidence_that_was_not_gathered_is_missed() -> None:
     rule = combined(PASS, missing=(Evidence.SERVER,))
 
     assert rule.verdict is NOT_VERIFIED
-    assert rule.message == "server was not run"
+    assert rule.message == "not run with the evidence server"
 
 
 def test_evidence_that_cannot_carry_a_rule_takes_nothing_away() -> None:
