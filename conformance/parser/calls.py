@@ -4,26 +4,21 @@
 import json
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import attrs
-from pydantic_core import to_jsonable_python
-from vllm.exceptions import VLLMClientError
 
 from conformance.checking import checks
-from conformance.findings import Finding, failed, passed
+from conformance.findings import Finding
 from conformance.parser import player
-from conformance.parser.adjusting import unheard
+from conformance.parser.adjusting import naming
 from conformance.parser.answers import differing
-from conformance.parser.bench import WHOLE, Bench, Wish, guarded
+from conformance.parser.bench import WHOLE, Bench, Wish
 from conformance.parser.formats import LEAD, PROBE, SECOND
 from conformance.parser.messages import Message, quoted
 from conformance.parser.roles import TOOL, base
 from conformance.parser.samples import Sample
 from conformance.parser.tokens import Answer
-from conformance.parser.tools import an_object, tool
 from conformance.parser.trial import Judged, Trial, of_each_answer
-from conformance.watching.raised import placed
 
 
 @checks("TP-07", after=("TP-09", "TP-03"))
@@ -88,90 +83,6 @@ def new_ids(trial: Trial, sample: Sample, bench: Bench, answer: Answer) -> Judge
                 scene = partial(bench.scene, "new_ids", answer, range(1, len(answer)))
                 return Judged(wrong=told, scene=partial(scene, streams=streams))
     return trial.right(says, lambda: bench.whole(answer))
-
-
-#: How a client may want its answer to be sampled.
-SAMPLED = {"temperature": 0.5, "top_p": 0.5, "n": 2, "seed": 7, "max_completion_tokens": 20_000}
-
-#: A stop string, which a client may send as it is, or in a list; a parser may add its own.
-STOP = "END"
-
-#: What is the client's to say of a request.
-KEPT = ("tools", "tool_choice", "parallel_tool_calls", *SAMPLED)
-
-#: What becomes the client's error.
-REFUSALS = (ValueError, VLLMClientError)
-
-#: A tool whose schema is strict.
-_CITY = an_object({"city": {"type": "string"}}, required=["city"], additionalProperties=False)
-STRICT = tool("get_time", _CITY, strict=True)
-
-
-def naming(name: str) -> dict[str, Any]:
-    """Return the choice that names a tool."""
-    return {"type": "function", "function": {"name": name}}
-
-
-@checks("TP-12")
-def adjusted(trial: Trial) -> Finding:
-    """Look what becomes of requests: with each ``tool_choice``, and without any tools."""
-    bench = attrs.evolve(trial.made(), tools=(*trial.made().tools[:1], STRICT))
-    choices = ("auto", "none", "required", naming("get_time"))
-    wishes = [Wish(choice, parallel=False) for choice in choices]
-    wishes.append(Wish(parallel=False, tools=False))
-    for wish in wishes:
-        bench = bench.wishing(wish)
-        request = bench.request(stream=True)
-        for each, value in SAMPLED.items():
-            setattr(request, each, value)
-        request.stop = STOP
-        sent = _kept(request)
-        what = f"a request with tool_choice {sent['tool_choice']!r}"
-        what = what if wish.tools else "a request without tools"
-        plugin = bench.make(request).tool_parser
-        found = guarded("adjust_request", partial(plugin.adjust_request, request))
-        if isinstance(found, REFUSALS) and wish.choice not in ("auto", "none"):
-            continue  # the client gets status 400, and knows
-        if isinstance(found, Exception):
-            return failed(f"adjust_request of {what} raised {placed(found)}")
-        if not isinstance(found, type(request)):
-            return failed(f"adjust_request of {what} returned {type(found).__name__}")
-        if (wish.choice == "none" or not wish.tools) and found.structured_outputs is not None:
-            return failed(f"adjust_request made {what} obey a grammar")
-        if names := unheard(request, found):
-            return failed(
-                f"adjust_request of {what} returned another one, with other {', '.join(names)}: "
-                "vLLM goes on with the one that it was given"
-            )
-        if changed := _changed(bench, sent, found):
-            return failed(f"adjust_request made of {what} one with {changed}")
-    return passed(len(wishes))
-
-
-def _kept(request: Any) -> dict[str, Any]:  # noqa: ANN401 - of either endpoint
-    """Return what is the client's to say, as JSON, which shares nothing with the request."""
-    return {each: to_jsonable_python(getattr(request, each)) for each in KEPT}
-
-
-def _changed(bench: Bench, sent: dict[str, Any], found: Any) -> str | None:  # noqa: ANN401 - as above
-    """Say what of a request is not the client's any more, or return None."""
-    if STOP not in ([found.stop] if isinstance(found.stop, str) else found.stop or ()):
-        return f"stop {found.stop!r} instead of {STOP!r}"
-    for each, now in _kept(found).items():
-        if now != sent[each] and not _stands_in_grammar(bench, each, found):
-            return f"{each} {now!r}"
-    return None
-
-
-def _stands_in_grammar(bench: Bench, field: str, request: Any) -> bool:  # noqa: ANN401 - as above
-    """Tell whether what has to be called is said by a grammar that the parser's model obeys.
-
-    vLLM's own grammar is of JSON, which it reads itself, and for no request with choice auto.
-    """
-    if field != "tool_choice" or request.tool_choice != "auto" or bench.wish.choice == "none":
-        return False
-    grammar = request.structured_outputs
-    return grammar is not None and (grammar.json is None or grammar.json != bench.grammar())
 
 
 @checks("TP-15", after=("TP-12", "TP-05"))

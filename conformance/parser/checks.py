@@ -8,7 +8,17 @@ from typing import Any
 import attrs
 
 from conformance.checking import collected
-from conformance.parser import answers, calls, cost, endings, faults, handover, memory, prompts
+from conformance.parser import (
+    adjusting,
+    answers,
+    calls,
+    cost,
+    endings,
+    faults,
+    handover,
+    memory,
+    prompts,
+)
 from conformance.parser.partners import partner
 from conformance.parser.roles import ROLES, TOOL, other
 from conformance.parser.trial import ReasoningTrial, ToolTrial, Trial
@@ -16,7 +26,7 @@ from conformance.parser.wanted import Wanted
 from conformance.plugin import expectation, profile
 from conformance.settings import Budget
 
-CHECKS = collected(answers, calls, cost, endings, faults, handover, memory, prompts)
+CHECKS = collected(adjusting, answers, calls, cost, endings, faults, handover, memory, prompts)
 
 #: What of a profile is the partner's as well.
 _SHARED = ("special_tokens", "skipped_tokens", "tokenizer", "tools", "chat_template_kwargs")

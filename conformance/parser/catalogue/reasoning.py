@@ -269,6 +269,27 @@ RULES = (
         "other markers, too. Only a SHOULD: vLLM goes by them for thinking_token_budget alone, and "
         "its options can name others.",
     ),
+    Rule(
+        id="RP-24",
+        title="A request keeps what its client says",
+        statement=(
+            "adjust_request returns the request that it was given, whatever it sets of it: how the "
+            "answer is sampled (temperature, top_p, n, seed, penalties), how long it is, what "
+            "biases it, its stop string, cache_salt, priority and vllm_xargs stay what the client "
+            "sent."
+        ),
+        section="Requests",
+        sources=(
+            _base("adjust_request", "Adjust request parameters; override in subclasses as needed"),
+            Source(
+                "vllm/renderers/online_renderer.py:OnlineRenderer.preprocess_chat",
+                "an instance made for that adjusts the request; vLLM goes on with the one that it "
+                "gave",
+            ),
+        ),
+        hint="Set what the parser needs, such as skip_special_tokens, and nothing else. "
+        "Only a SHOULD: vLLM does not say what may be adjusted.",
+    ),
     *common.others(REASONING),
     common.together(REASONING),
     common.cost(REASONING),

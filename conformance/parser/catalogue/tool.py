@@ -101,7 +101,8 @@ RULES = (
             "adjust_request returns the request that it was given, whatever it sets of it; without "
             "tools, and with tool_choice none, no grammar is asked for; tools, tool_choice (none, "
             "auto, required, or a tool's name), parallel_tool_calls, and how the answer is sampled "
-            "(temperature, top_p, n, seed, max_completion_tokens) stay what the client sent; its "
+            "(temperature, top_p, n, seed, penalties, max_completion_tokens), cache_salt, priority "
+            "and vllm_xargs stay what the client sent; its "
             "stop, a string or a list of them, stays, alone or beside others; only where a grammar "
             "is asked for may the choice become auto. A ValueError refuses a choice."
         ),
