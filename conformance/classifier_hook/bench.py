@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
@@ -17,7 +17,7 @@ from conformance.classifier_hook.traffic import Arrival
 from conformance.plugin.expectation import Expected
 from conformance.settings import UsageError
 from conformance.watching.comparison import Place, difference, shortened, unsteady
-from conformance.watching.interruption import CONSTRUCTOR_LIMIT, in_call, limited
+from conformance.watching.interruption import CONSTRUCTOR_LIMIT, PluginHung, in_call, limited
 from conformance.watching.raised import said
 from conformance.worker.limits import explained, out_of_memory
 
@@ -184,9 +184,17 @@ class Bench:
         """Score one text with a fresh instance."""
         return self.score(self.make(), self.context(text, **changes), slowly=slowly)
 
-    def score(self, hook: object, context: object, *, slowly: bool = False) -> Call:
-        """Score one completion on an event loop of its own."""
-        found: Call = self.run(one(hook, context, self.patience, slowly=slowly))
+    def score(self, hook: object, context: Any, *, slowly: bool = False) -> Call:  # noqa: ANN401 - a ScoringContext
+        """Score one completion on an event loop of its own.
+
+        Raises:
+            PluginHung: it did not return; the completion is named.
+
+        """
+        try:
+            found: Call = self.run(one(hook, context, self.patience, slowly=slowly))
+        except PluginHung as hung:
+            raise _named(hung, context) from None
         return found
 
     def row(self, hook: object, texts: Iterable[str], ids: Iterable[str] = ()) -> list[Call]:
@@ -197,7 +205,17 @@ class Bench:
     def in_turn(self, hook: object, contexts: Sequence[Any]) -> list[Call]:
         """Score one completion after the other, with one instance on one event loop."""
         seconds = (len(contexts) + 1) * self.patience
-        found: list[Call] = run(row(hook, contexts, self.patience), seconds)
+        begun: list[Any] = []
+
+        def given() -> Iterator[Any]:
+            for context in contexts:
+                begun.append(context)
+                yield context
+
+        try:
+            found: list[Call] = run(row(hook, given(), self.patience), seconds)
+        except PluginHung as hung:
+            raise _named(hung, begun[-1]) from None
         return found
 
     def at_once(
@@ -238,6 +256,11 @@ class Bench:
                     found |= unsteady(plain(call.value) for call in calls)
             self._unsteady = found
         return self._unsteady
+
+
+def _named(hung: PluginHung, context: Any) -> PluginHung:  # noqa: ANN401 - a ScoringContext
+    """Return the same of a completion, whose text is named."""
+    return PluginHung(f"{hung.call} of {shortened(context.generated_text)}", hung.seconds)
 
 
 def required(hook: type[Any]) -> set[str]:

@@ -8,7 +8,7 @@ import copy
 import importlib
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -170,7 +170,7 @@ async def one(hook: object, context: object, patience: float, *, slowly: bool = 
     )
 
 
-async def row(hook: object, contexts: Sequence[Any], patience: float) -> list[Call]:
+async def row(hook: object, contexts: Iterable[Any], patience: float) -> list[Call]:
     """Call for one context after the other."""
     calls = []
     for context in contexts:

@@ -52,7 +52,7 @@ class PluginHung(BaseException):
 
     def __init__(self, call: str, seconds: float) -> None:
         super().__init__(f"{call} did not return within {seconds:.0f} s")
-        self.call = call
+        self.call, self.seconds = call, seconds
 
 
 class PluginExited(Exception):
