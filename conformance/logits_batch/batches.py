@@ -198,8 +198,9 @@ def _serve_later(
     first_leaves = BatchUpdate(1, [0], [], [(1, 0, MoveDirectionality.UNIDIRECTIONAL)])
     for _ in range(2):
         choices, lists = list(pair), _serve(bench, instance, pair)
-        for step in range(hours.STEPS):
-            if step == hours.STEPS // 2:
+        steps = bench.served(hours.STEPS, *pair)
+        for step in range(steps):
+            if step and step == steps // 2:
                 instance.update_state(first_leaves)
                 del choices[0], lists[0]
             elif step:
@@ -208,7 +209,7 @@ def _serve_later(
             for row, outputs in zip(rows, lists, strict=True):
                 outputs.append(bench.takes(row, bench.words.said(step)))
             clock.forward(pauses.steps)
-        instance.update_state(all_leave(1))
+        instance.update_state(all_leave(len(lists)))
         clock.forward(pauses.requests)
 
 

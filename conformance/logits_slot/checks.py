@@ -341,7 +341,7 @@ def _serve_later(
     instance = bench.new(trusted=True)
     for choices in (pair, pair[::-1]):
         requests = all_join(instance, bench, choices)
-        for step in range(hours.STEPS):
+        for step in range(bench.served(hours.STEPS, *pair)):
             rows = together(requests, bench.given(step).repeat(len(requests), 1))
             for request, row in zip(requests, rows, strict=True):
                 request.append(bench.takes(row, bench.words.said(step)))
