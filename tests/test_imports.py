@@ -101,6 +101,7 @@ def test_the_map_is_true() -> None:
 def test_who_starts_a_run_does_not_wait_for_torch() -> None:
     """Plugins are tried by other processes, which import it meanwhile: it takes seconds."""
     started = "conformance.pytest_plugin.session, conformance.commands.certify"
+    started += ", conformance.commands.port, conformance.porting.writing"
     heavy = "{'torch', 'vllm', 'numpy', 'transformers'}"
     program = f"import sys, {started}; print(sorted({heavy} & sys.modules.keys()))"
     found = subprocess.run(

@@ -17,7 +17,7 @@ from user import CLI, run
 from conformance.generations import named
 from conformance.plugin import profile
 from conformance.plugin.target import Plugin
-from conformance.porting.looking import Kind, name_of, written
+from conformance.porting.writing import Kind, name_of, written
 from conformance.rules import Level
 from conformance.settings import Budget
 from conformance.verdict import Verdict

@@ -25,7 +25,7 @@ from conformance.settings import Settings, UsageError, shorter
 
 if TYPE_CHECKING:
     from conformance.plugin.target import Plugin
-    from conformance.porting.looking import Kind
+    from conformance.porting.writing import Kind
     from conformance.worker import Zygote
 
 BATCH = "logits/batch"
@@ -69,7 +69,7 @@ def port(
     The new class is then certified for both interfaces, and the two are compared (LS-31). What
     fails shows what is left to do.
     """
-    from conformance.porting.looking import name_of, written
+    from conformance.porting.writing import name_of, written
     from conformance.running.zygotes import start_zygote
 
     console = make_console()
