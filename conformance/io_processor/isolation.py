@@ -41,7 +41,7 @@ SHAPES = (SEQUENCE, INTERLEAVED, SAME_IDS, TROUBLED, ORDER)
 TURNED = (Move(Do.ARRIVE, 0), Move(Do.DELIVER, 0, 1), Move(Do.DELIVER, 0))
 
 #: Requests that wait at the same time, in turn: tables with a fixed size are full by then.
-#: Seconds after which no more of them are tried.
+#: Seconds that they may take.
 CROWDS, CROWDING = (36, 70, 140, 300), 5.0
 
 #: How many cut data are tried for it.
@@ -143,9 +143,13 @@ def search(trial: Trial, wanted: Shape) -> tuple[int, Broken | None]:
 
 def _crowded(bench: Bench) -> Broken | None:
     """Return the smallest crowd that waits at a time, and of which one gets another's answer."""
+    began = time.monotonic()
+    _of_many(bench, traffic.MOST)
+    each = (time.monotonic() - began) / traffic.MOST
     fewest = 0
     for most in CROWDS:
-        began = time.monotonic()
+        if most * each > CROWDING:
+            break  # a plugin that takes its time does not hang
         if broken := _of_many(bench, most):
             while most - fewest > 1:
                 half = (most + fewest) // 2
@@ -155,8 +159,6 @@ def _crowded(bench: Bench) -> Broken | None:
                     fewest = half
             return broken
         fewest = most
-        if time.monotonic() - began > CROWDING:
-            break
     return None
 
 
