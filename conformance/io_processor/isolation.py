@@ -42,7 +42,7 @@ TURNED = (Move(Do.ARRIVE, 0), Move(Do.DELIVER, 0, 1), Move(Do.DELIVER, 0))
 
 #: Requests that wait at the same time, in turn: tables with a fixed size are full by then.
 #: Seconds that they may take.
-CROWDS, CROWDING = (36, 70, 140, 300), 5.0
+CROWDS, CROWDING = (36, 70, 140, 200), 5.0
 
 #: How many cut data are tried for it.
 CUTS = 60

@@ -163,6 +163,7 @@ def _case(name: str) -> dict[str, Any]:
         "what": "waited",
         "wait": 2,
         "turns": 3,
+        "count": 16,
         "more": {"stop_reason": 7, "extra_fields": {"tags": ["x"]}},
         "changes": {"index": 3},
         "fields": {"tenant": "a", "tags": ["x"]},
