@@ -151,15 +151,20 @@ def _crowded(bench: Bench) -> Broken | None:
         if most * each > CROWDING:
             break  # a plugin that takes its time does not hang
         if broken := _of_many(bench, most):
-            while most - fewest > 1:
-                half = (most + fewest) // 2
-                if found := _of_many(bench, half):
-                    most, broken = half, found  # noqa: PLW2901 - it is not gone on
-                else:
-                    fewest = half
-            return broken
+            return _fewer(bench, fewest, most, broken)
         fewest = most
     return None
+
+
+def _fewer(bench: Bench, right: int, wrong: int, broken: Broken) -> Broken:
+    """Return the smallest crowd that is broken, between one that is not and one that is."""
+    while wrong - right > 1:
+        half = (wrong + right) // 2
+        if found := _of_many(bench, half):
+            wrong, broken = half, found
+        else:
+            right = half
+    return broken
 
 
 def _of_many(bench: Bench, most: int) -> Broken | None:

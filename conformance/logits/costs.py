@@ -14,10 +14,10 @@ import attrs
 import torch
 
 from conformance.counterexample.work_player import Memory, executed
-from conformance.findings import Finding, failed, inapplicable
+from conformance.findings import Finding, failed
 from conformance.inputs.history import Choice
 from conformance.logits.calls import PluginRaised
-from conformance.logits.findings import switched_on
+from conformance.logits.findings import refused, switched_on
 from conformance.logits.requests import Stock
 from conformance.logits.trial import Trial
 from conformance.verdict import Verdict
@@ -115,22 +115,10 @@ def _opted_in(trial: Trial, look: Callable[[Batch], str | None], batches: int) -
         with limited(LIMIT):
             message = look(Batch(on, trial.bench.vocabulary))
     except PluginRaised as error:
-        return refused(error)
+        return refused(error, SIZES[-1])
     if message:
         return failed(message, batches, case={"choices": list(on)})
     return Finding(Verdict.PASS, batches, batches)
-
-
-def refused(error: PluginRaised) -> Finding:
-    """Return that a constructor refuses engines for as many requests, before these start.
-
-    Raises:
-        PluginRaised: it was another call.
-
-    """
-    if error.call != "__init__":
-        raise error
-    return inapplicable(f"the plugin refuses engines with max_num_seqs={SIZES[-1]}: {error}")
 
 
 def _grown(stock: Stock, start: Start, few: Batch) -> str | None:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from conformance.findings import IDLE, Finding
+from conformance.findings import IDLE, Finding, inapplicable
 from conformance.inputs.history import Choice, label
+from conformance.logits.calls import PluginRaised
 from conformance.logits.requests import SWITCHING, Stock
 from conformance.logits.waiting import Found
 from conformance.verdict import Cause, Verdict
@@ -66,3 +67,15 @@ def may_act(bench: Stock) -> list[Choice]:
     """Return the parameter sets in whose rows the plugin may do something: all, if none opts in."""
     on = [choice for choice in bench.parameters if choice[0] in SWITCHING]
     return on or list(bench.parameters)
+
+
+def refused(error: PluginRaised, requests: int) -> Finding:
+    """Return that a constructor refuses engines for so many requests, before these start.
+
+    Raises:
+        PluginRaised: it was another call.
+
+    """
+    if error.call != "__init__":
+        raise error
+    return inapplicable(f"the plugin refuses engines with max_num_seqs={requests}: {error}")

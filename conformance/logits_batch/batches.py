@@ -13,11 +13,12 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDi
 from conformance.counterexample.clock_player import Clock
 from conformance.counterexample.logits_player import CONTEXT
 from conformance.counterexample.work_player import Work
-from conformance.findings import Finding, failed, inapplicable, passed, unjudged
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import Choice
 from conformance.logits import hours, lengths, reasons, widths
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_MODEL_LEN, MAX_REQUESTS, vllm_config
+from conformance.logits.findings import refused
 from conformance.logits.rows import differing, handed_over, same
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
@@ -115,8 +116,8 @@ def serves_full_batches(trial: Trial) -> Finding:
     try:
         with limited():
             small = _acting(bench, new, choices)
-    except PluginRaised as error:  # the constructor: it says so before an engine starts
-        return inapplicable(f"the plugin refuses engines with max_num_seqs={MAX_FULL}: {error}")
+    except PluginRaised as error:
+        return refused(error, MAX_FULL)
     if isinstance(small, PluginRaised):
         raise small
     count, large = _full(bench, new, choices, len(small))

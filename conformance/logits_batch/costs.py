@@ -15,6 +15,7 @@ from conformance.logits import costs, memory
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import MAX_REQUESTS, vllm_config
 from conformance.logits.costs import Batch
+from conformance.logits.findings import refused
 from conformance.logits.requests import LAST_SPECIAL, Stock
 from conformance.logits.trial import Trial
 from conformance.logits_batch import host
@@ -42,7 +43,7 @@ def idles(trial: Trial) -> Finding:
                 for requests in (costs.FEW, MANY)
             )
     except PluginRaised as error:
-        return costs.refused(error)
+        return refused(error, max(costs.SIZES))
     if large > small * costs.MOST_LONGER + costs.NOISE:
         return failed(
             f"a step in which no request opts in executes {large} instructions of Python with "

@@ -20,12 +20,12 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
 
 from conformance.counterexample.clock_player import Clock
 from conformance.counterexample.logits_player import CONTEXT
-from conformance.findings import Finding, failed, inapplicable, passed, unjudged
+from conformance.findings import Finding, failed, passed, unjudged
 from conformance.inputs.history import MOST_DRAFTS, Choice, label
 from conformance.logits import effects, hours, lengths, reasons, widths
 from conformance.logits.calls import PluginRaised, call
 from conformance.logits.configuration import vllm_config
-from conformance.logits.findings import switched_on
+from conformance.logits.findings import refused, switched_on
 from conformance.logits.rows import alike, differing, same
 from conformance.logits.trial import Trial
 from conformance.logits_slot.bench import Alone, Bench, Watched, all_join, one_row_each, together
@@ -207,34 +207,30 @@ def serves_full_batches(trial: Trial) -> Finding:
     """LS-27: as many requests as the engine may have, each with drafts where it has any."""
     bench: Bench = trial.bench
     case = {"choices": list(bench.choices)}
-    if refused := _refuses(bench, MANY_REQUESTS):
-        why = f"the plugin refuses engines with max_num_seqs={MANY_REQUESTS}: {refused}"
-        return inapplicable(why)
-    with limited():
-        if what := _wrong(bench, MANY_REQUESTS, drafts=bench.speculates):
-            return failed(what, 2 * MANY_REQUESTS, case=case)
-    if _refuses(bench, MOST_REQUESTS):
-        return Finding(Verdict.PASS, 2 * MANY_REQUESTS, 2 * MANY_REQUESTS)
-    with suppress(PluginHung), limited(FULL_LIMIT):
+    try:
+        with limited():
+            if what := _wrong(bench, MANY_REQUESTS, drafts=bench.speculates):
+                return failed(what, 2 * MANY_REQUESTS, case=case)
+    except PluginRaised as error:
+        return refused(error, MANY_REQUESTS)
+    with suppress(PluginHung, PluginRaised), limited(FULL_LIMIT):  # it may refuse so many
         if what := _wrong(bench, MOST_REQUESTS, drafts=False):
             return failed(what, MOST_REQUESTS, case=case)
     return Finding(Verdict.PASS, 2 * MANY_REQUESTS, 2 * MANY_REQUESTS)
 
 
-def _refuses(bench: Bench, count: int) -> PluginRaised | None:
-    """Return what the constructor raises for so many slots, before an engine starts."""
-    try:
-        bench.new(count, speculative=bench.speculates)
-    except PluginRaised as error:
-        return error
-    return None
-
-
 def _wrong(bench: Bench, count: int, *, drafts: bool) -> str | None:
-    """Say what goes wrong in a batch of so many requests, if anything does."""
+    """Say what goes wrong in a batch of so many requests, if anything does.
+
+    Raises:
+        PluginRaised: the constructor raised.
+
+    """
     try:
         return _filled(bench, count, drafts=drafts)
     except PluginRaised as error:  # in histories of few requests nothing did
+        if error.call == "__init__":
+            raise
         return f"with {count} requests {error}"
 
 

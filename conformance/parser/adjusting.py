@@ -80,11 +80,10 @@ def adjusted(trial: Trial) -> Finding:
         found = guarded("adjust_request", partial(plugin.adjust_request, request))
         if isinstance(found, REFUSALS) and wish.choice not in ("auto", "none"):
             continue  # the client gets status 400, and knows
-        told = f"adjust_request of {what}"
         if (wish.choice == "none" or not wish.tools) and getattr(found, "structured_outputs", None):
             return failed(f"adjust_request made {what} obey a grammar")
         if wrong := _wrong(bench, request, sent, found):
-            return failed(f"{told} {wrong}")
+            return failed(f"adjust_request of {what} {wrong}")
     return passed(len(wishes))
 
 

@@ -62,9 +62,11 @@ def any_prompt(trial: Trial) -> Finding:
     bench, count = trial.bench, 0
     markers = list(dict.fromkeys((*bench.special, *_markers(trial))))[:MOST]
     answer = trial.first()[0].text
-    for asked, alone in product(_prompts(markers, answer), (False, True)):
+    first = bench.answer(answer).ids[:1]
+    each = ((asked, asked.tokens(bench.tokenizer)) for asked in _prompts(markers, answer))
+    for (asked, prompt), alone in product(each, (False, True)):
         count += 1
-        if wrong := _asked(bench, asked, bench.answer(answer).ids, alone=alone):
+        if wrong := _asked(bench, prompt, first, alone=alone):
             told = ", of an instance made with the tokenizer alone," if alone else ""
             scene = {
                 "is": "asked",
@@ -90,14 +92,13 @@ def _prompts(markers: Sequence[str], answer: str) -> Iterator[Asked]:
     yield from (Asked(part, LONG) for part in ("x", *parts))
 
 
-def _asked(bench: Bench, asked: Asked, answer: Sequence[int], *, alone: bool) -> str | None:
-    """Ask of a prompt as the engine does; say what is wrong with that, or return None."""
+def _asked(bench: Bench, prompt: list[int], then: Sequence[int], *, alone: bool) -> str | None:
+    """Ask of a prompt, and the token behind it, as the engine does; say what is wrong, or None."""
     made = cast("Any", bench.cls)
     make = partial(made, tokenizer=bench.tokenizer) if alone else bench.engine
     parser = guarded("making an instance", make)
     if isinstance(parser, Exception):
         return None  # RP-01 tells of it
-    prompt = asked.tokens(bench.tokenizer)
     first, second = (getattr(parser, name) for name in ENDS)
     found: list[Any] = []
 
@@ -113,9 +114,7 @@ def _asked(bench: Bench, asked: Asked, answer: Sequence[int], *, alone: bool) ->
     if found[0]:
         return None
     # As in accept_tokens, where the tokens are already the request's.
-    tokens = list(answer[:1])
-    ahead = ConstantList([*prompt, *tokens])
-    said = guarded(ENDS[1], partial(second, ahead, tokens))
+    said = guarded(ENDS[1], partial(second, ConstantList([*prompt, *then]), list(then)))
     if isinstance(said, Exception):
         return f"ends the engine: {ENDS[1]}, given a ConstantList, raised {placed(said)}"
     return None
