@@ -311,7 +311,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 @contextmanager
 def _in_a_loop() -> Iterator[None]:
-    """Have it found as the loop that runs, unless there is one."""
+    """Have it found as the loop that runs, for a while."""
     before = asyncio._get_running_loop()  # noqa: SLF001 - documented, for loops of one's own
     asyncio._set_running_loop(_loop())  # noqa: SLF001 - as above
     try:
