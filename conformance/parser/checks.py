@@ -18,6 +18,7 @@ from conformance.parser import (
     handover,
     memory,
     prompts,
+    schemas,
 )
 from conformance.parser.partners import partner
 from conformance.parser.roles import ROLES, TOOL, other
@@ -26,7 +27,9 @@ from conformance.parser.wanted import Wanted
 from conformance.plugin import expectation, profile
 from conformance.settings import Budget
 
-CHECKS = collected(adjusting, answers, calls, cost, endings, faults, handover, memory, prompts)
+CHECKS = collected(
+    adjusting, answers, calls, cost, endings, faults, handover, memory, prompts, schemas
+)
 
 #: What of a profile is the partner's as well.
 _SHARED = ("special_tokens", "skipped_tokens", "tokenizer", "tools", "chat_template_kwargs")

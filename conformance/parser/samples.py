@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 from conformance.inputs.oddities import CASED
 from conformance.parser.formats import LEAD, PROBE, SECOND, SIGNED, THINKING, Format, Unsaid
 from conformance.parser.messages import Call, Message
-from conformance.parser.tools import UNTYPED, drawn_tools
+from conformance.parser.tools import REFERRING, UNTYPED, drawn_tools
 from conformance.settings import UsageError
 
 
@@ -128,11 +128,12 @@ _TYPED: Mapping[str, Mapping[str, Any]] = {
     "get_time": {"city": "null", "name": "1e3"},
 }
 
-#: Calls of :data:`UNTYPED` tools.
+#: Calls of tools that no other request has.
 _ODD = (
-    Call("get_hours", '{"hours": 3}'),
-    Call("get_hours", '{"hours": null, "remark": "x"}'),
-    Call("ping", "{}"),
+    (UNTYPED, Call("get_hours", '{"hours": 3}')),
+    (UNTYPED, Call("get_hours", '{"hours": null, "remark": "x"}')),
+    (UNTYPED, Call("ping", "{}")),
+    (REFERRING, Call("get_route", '{"end": {"city": "Paris", "floor": 3}}')),
 )
 
 #: Strings that a parser may take for something else.
@@ -194,7 +195,7 @@ class Drawing:
         ]
         calls.append(attrs.evolve(PROBE, arguments=json.dumps({"city": INDENTED})))
         found = self.saying(*(Message(calls=(call,)) for call in (*calls, SIGNED)))
-        odd = (self._sample(Message(calls=(call,)), UNTYPED) for call in _ODD if self.free)
+        odd = (self._sample(Message(calls=(call,)), tools) for tools, call in _ODD if self.free)
         return [*found, *(sample for sample in odd if sample is not None)]
 
     def _knows_ours(self) -> bool:

@@ -56,6 +56,17 @@ UNTYPED: tuple[dict[str, Any], ...] = (
     {"type": "function", "function": {"name": "ping"}},
 )
 
+#: A tool whose argument is an object behind a reference, as Pydantic writes one of a class.
+REFERRING: tuple[dict[str, Any], ...] = (
+    tool(
+        "get_route",
+        an_object(
+            {"end": {"$ref": "#/$defs/Place"}},
+            **{"$defs": {"Place": an_object({"city": _TEXT, "floor": {"type": "integer"}})}},
+        ),
+    ),
+)
+
 _SCALARS: tuple[Mapping[str, Any], ...] = (
     {"type": "string"},
     {"type": "integer"},

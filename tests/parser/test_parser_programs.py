@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conformance.worker import Zygote
 
 #: Rules whose failures a program shows: the others are about making, hanging and requests.
-SHOWN = ("03", "04", "05", "06", "07", "08", "10", "11", "18", "23")
+SHOWN = ("03", "04", "05", "06", "07", "08", "10", "11", "18", "21", "23")
 
 #: Where the tokens make the difference, and not the text: those of a program are other ones.
 TOKENS = ("decodes_all_again",)

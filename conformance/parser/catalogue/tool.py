@@ -124,8 +124,9 @@ RULES = (
         statement=(
             "Where the model writes a value without its type, the type is that of the tool's "
             "schema: integers, numbers, booleans, null, objects and lists as such, and a string "
-            "stays one, with the blanks at its ends, also where it looks like a number. Tools of "
-            "/v1/responses, which are flat, have their schemas as well. What is written of NaN, "
+            "stays one, with the blanks at its ends, also where it looks like a number, and where "
+            "the schema stands behind a $ref. Tools of /v1/responses, which are flat, have their "
+            "schemas as well. What is written of NaN, "
             "Infinity or 1e999 is JSON."
         ),
         section="Answers",
@@ -135,7 +136,9 @@ RULES = (
                 "Correct parameter types using the tool schema",
             ),
         ),
-        hint="vllm.tool_parsers.utils has coerce_to_schema_type and find_tool_properties.",
+        hint="vllm.tool_parsers.utils has coerce_to_schema_type and find_tool_properties, which "
+        "follow no $ref: look in $defs first, where Pydantic writes what is a class of its own.",
+        resembles=("vllm-project/vllm#46924",),
     ),
     common.together(TOOL),
     Rule(
@@ -182,5 +185,22 @@ RULES = (
         ),
         hint="Leave the id of a ToolCall out, and use make_tool_call_id or a uuid in deltas; not "
         "the index.",
+    ),
+    Rule(
+        id="TP-21",
+        title="The schema of a tool may be any that JSON Schema has",
+        statement=(
+            "An answer raises nothing, whatever schemas the tools of its request have: references, "
+            "also to themselves, true, no type or several, enumerations, and no properties at all."
+        ),
+        section="Requests",
+        sources=(
+            Source(
+                "vllm/entrypoints/generate/base/protocol.py:FunctionDefinition",
+                "parameters: dict[str, Any] | None, of which vLLM checks nothing",
+            ),
+        ),
+        hint="A schema may be true, which is no object, and its type a list or missing: ask "
+        "isinstance before .get, and follow a $ref once, or not at all.",
     ),
 )
