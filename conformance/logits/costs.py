@@ -136,7 +136,11 @@ def _grown(stock: Stock, start: Start, few: Batch) -> str | None:
             f"batch has grown: {shown} requests"
         )
     larger = attrs.evolve(few, vocabulary=few.vocabulary * LARGER)
-    usual, large = (counted(stock, start, batch) for batch in (few, larger))
+    usual = counted(stock, start, few)
+    try:
+        large = counted(stock, start, larger)
+    except PluginRaised:
+        return None  # whether other vocabularies are served, the rule about those tells
     if large > usual * MOST_LONGER + NOISE:
         return (
             f"a step of {few.requests} requests executes {usual} instructions of Python with a "

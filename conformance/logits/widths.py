@@ -8,9 +8,15 @@ And clients may send the tokens that these rows are for, and allow no others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import attrs
 import torch
 
 from conformance.counterexample.logits_player import WIDER
@@ -24,6 +30,12 @@ from conformance.watching.interruption import limited
 
 #: Steps for which a request is served.
 STEPS = 6
+
+FAULTS = (PluginRaised, PluginMisshapen)
+
+#: What a tokenizer's file says of a token beside its id and its text.
+_PLAIN = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+_NO_WEIGHTS = shutil.ignore_patterns("*.safetensors", "*.bin")
 
 #: Makes an instance for a vocabulary of so many tokens, more than the tokenizer has.
 New = Callable[[Any, int], Any]
@@ -44,6 +56,38 @@ def wider(logits: torch.Tensor) -> torch.Tensor:
 def said(bench: Stock, step: int, steps: int) -> int:
     """Return the token that a request is to get in a step: one without a text before the last."""
     return beyond(bench) if step >= steps - 2 else bench.words.said(step)
+
+
+def _has_its_own_width(bench: Stock, new: New, serve: Serve, choice: Choice) -> bool:
+    """Tell whether a request is not served either where the tokenizer has as many tokens."""
+    size = beyond(bench) + 1
+    with _with_tokens(bench.model, size) as model:
+        if model is None:
+            return False
+        try:
+            with limited():
+                serve(bench, new(attrs.evolve(bench, model=model), size), choice)
+        except FAULTS:
+            return True
+    return False
+
+
+@contextmanager
+def _with_tokens(model: str, size: int) -> Iterator[str | None]:
+    """Make a copy of a model whose tokenizer has so many tokens; None where none can be added."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(model, Path(folder) / "model", ignore=_NO_WEIGHTS)
+        path = copy / "tokenizer.json"
+        if not path.is_file():
+            yield None
+            return
+        document = json.loads(path.read_text(encoding="utf-8"))
+        known, added = document["model"]["vocab"], document["added_tokens"]
+        ids = known.values() if isinstance(known, dict) else range(len(known))
+        first = max((*ids, *(token["id"] for token in added))) + 1
+        more = [{**_PLAIN, "id": each, "content": f"<{each}>"} for each in range(first, size)]
+        path.write_text(json.dumps({**document, "added_tokens": [*added, *more]}), "utf-8")
+        yield str(copy)
 
 
 def judge(trial: Trial, new: New, serve: Serve) -> Finding:
@@ -74,8 +118,13 @@ def judge(trial: Trial, new: New, serve: Serve) -> Finding:
         try:
             with limited():
                 serve(bench, instance, choice)
-        except (PluginRaised, PluginMisshapen) as error:
+        except FAULTS as error:
             size, last = bench.vocabulary, beyond(bench)
+            if _has_its_own_width(bench, new, serve, choice):
+                return inapplicable(
+                    f"the plugin serves a vocabulary of {size} tokens alone, whatever the model's "
+                    f"and its tokenizer's is: as if configured for one model ({error})"
+                )
             why = (
                 f"with a vocabulary of {last + 1}, of which the tokenizer has {size}, a request "
                 f"({label(choice)}) with the token {last} is not served: {error}"
