@@ -1,14 +1,15 @@
 """TP-13 Arguments have the types that the schema says.
 
 Plugin    vllm_spark2_5_plugin.spark2_5_tool_parser:Spark2_5ToolParser
-Did       of
-          '<tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value><arg_key>limit</arg_key><arg_value>0</arg_value></tool_call>'
-          the parser made get_weather({"city":"xy","limit":"0"}); expected get_weather({"city":
-          "xy", "limit": 0})
+Did       of '<tool_call>get_time<arg_key>city</arg_key><arg_value>null</arg_value></tool_call>' the
+          parser made get_time({"city":null}); expected get_time({"city": "null"})
 Expected  Where the model writes a value without its type, the type is that of the tool's schema:
-          integers, numbers, booleans, null, objects and lists as such, and a string stays one, also
-          where it looks like a number.
-Check     vllm.tool_parsers.utils has coerce_to_schema_type and find_tool_properties.
+          integers, numbers, booleans, null, objects and lists as such, and a string stays one, with
+          the blanks at its ends, also where it looks like a number, and where the schema stands
+          behind a $ref. Tools of /v1/responses, which are flat, have their schemas as well. What is
+          written of NaN, Infinity or 1e999 is JSON.
+Check     vllm.tool_parsers.utils has coerce_to_schema_type and find_tool_properties, which follow
+          no $ref: look in $defs first, where Pydantic writes what is a class of its own.
 
 Needs vLLM and the plugin. The exit status is 1 while the fault is there, and 0
 when it is gone. Written by vllm-conformance.
@@ -23,6 +24,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 from transformers import ByT5Tokenizer
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
@@ -30,6 +32,11 @@ from vllm.tool_parsers import ToolParserManager
 sys.path.insert(0, "PLUGIN")
 
 from vllm_spark2_5_plugin.spark2_5_tool_parser import Spark2_5ToolParser as Plugin
+
+
+def named(earlier: Any) -> str:
+    """Return the id that a client gives a request, which begins as those of earlier turns do."""
+    return f"session-of-a-client-0123456789abcdef-{len(earlier)}"
 
 
 def served(
@@ -42,6 +49,8 @@ def served(
     prompt: str,
     chat: dict[str, Any],
     stream: bool,
+    earlier: Any = (),
+    responses: bool = False,
 ) -> tuple[Any, Any, Any, list[int]]:
     """Return a parser as a server makes it, its request, a tokenizer of bytes, and a prompt."""
     tokenizer: Any = ByT5Tokenizer()
@@ -50,11 +59,21 @@ def served(
     managers[role].register_module(name, force=True, module=plugin)
     names: Any = {f"{role}_parser_name": name}
     cls: Any = ParserManager.get_parser(**names, enable_auto_tools=True)
-    asked: Any = {"messages": [{"role": "user", "content": "x"}], "tools": tools or None}
-    request = ChatCompletionRequest(**asked, stream=stream, chat_template_kwargs=chat or None)
+    said = [{"role": "user", "content": "x"}, *earlier]
+    asked: Any = {"messages": said, "tools": tools or None, "request_id": named(earlier)}
+    of: Any = ChatCompletionRequest
+    if responses:
+        flat = [{"type": "function", **tool["function"]} for tool in tools]
+        of, asked = ResponsesRequest, {"input": "x", "tools": flat}
+    request = of(**asked, stream=stream, chat_template_kwargs=chat or None)
+    chat = dict(chat)
     parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
+    own = dict(chat)  # vLLM has an instance of its own adjust the request
+    cls(tokenizer, request.tools, chat_template_kwargs=own).adjust_request(request)
+    if stream:  # a server has made one by then, of the same keywords
+        parser = cls(tokenizer, request.tools, chat_template_kwargs=chat)
     tokens = tokenizer.encode(prompt, add_special_tokens=False)
-    return parser, parser.adjust_request(request), tokenizer, tokens
+    return parser, request, tokenizer, tokens
 
 
 def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any, ...]:
@@ -63,7 +82,7 @@ def message(reasoning: str | None, content: str | None, calls: Any) -> tuple[Any
     for name, arguments in calls:
         try:
             found.append((name, json.loads(arguments)))
-        except ValueError:
+        except (ValueError, RecursionError):
             found.append((name, f"no JSON: {arguments}"))
     return (reasoning or "").strip(), (content or "").strip(), found
 
@@ -85,10 +104,8 @@ def check_whole(plugin: Any, deltas: list[str], says: list[Any], **how: Any) -> 
 
 fault = check_whole(
     Plugin,
-    deltas=[
-        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>xy</arg_value><arg_key>limit</arg_key><arg_value>0</arg_value></tool_call>",
-    ],
-    says=["", "", [["get_weather", '{"city": "xy", "limit": 0}']]],
+    deltas=["<tool_call>get_time<arg_key>city</arg_key><arg_value>null</arg_value></tool_call>"],
+    says=["", "", [["get_time", '{"city": "null"}']]],
     role="tool",
     name="vllm_conformance",
     special=[
@@ -105,18 +122,10 @@ fault = check_whole(
         {
             "type": "function",
             "function": {
-                "name": "get_weather",
+                "name": "get_time",
                 "parameters": {
                     "type": "object",
-                    "properties": {
-                        "city": {"type": "string"},
-                        "unit": {"type": "string"},
-                        "days": {"type": "integer"},
-                        "options": {"type": "object"},
-                        "exact": {"type": "boolean"},
-                        "height": {"type": "number"},
-                        "limit": {"type": ["integer", "null"]},
-                    },
+                    "properties": {"city": {"type": "string"}, "name": {"type": "string"}},
                 },
             },
         },

@@ -4,9 +4,11 @@ Plugin    entry-point:vllm.io_processor_plugins/generic_pooling_io@io/data
 Did       the request {"text": []} ended with HTTP 500 in pre_process (IndexError: list index out of
           range)
 Expected  Missing, surplus and nested keys, other types, empty, huge and odd values end with an
-          answer or with a status of 400 to 499, not with one of 500 and more.
+          answer or with a status of 400 to 499, not with one of 500 and more; so do valid data with
+          truncate_prompt_tokens or padding beside them.
 Check     Check type and presence before use: data['text'] raises KeyError, data.get raises
-          AttributeError where data is a list; both are HTTP 500.
+          AttributeError where data is a list; both are HTTP 500. In post_process, raise ValueError
+          for outputs of prompts that came back cut or padded.
 
 Needs vLLM, torch and the plugin. The exit status is 1 while the fault is there, and 0
 when it is gone. Written by vllm-conformance.
@@ -19,7 +21,7 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,9 +30,10 @@ from typing import Any
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import torch
+from starlette.exceptions import HTTPException
 from vllm import PoolingParams
 from vllm.engine.arg_utils import EngineArgs
-from vllm.entrypoints.pooling.pooling.protocol import IOProcessorResponse
+from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest, IOProcessorResponse
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.inputs import split_enc_dec_input
 from vllm.outputs import PoolingOutput, PoolingRequestOutput
@@ -101,7 +104,6 @@ class Host:
             model=model,
             runner="pooling",
             enforce_eager=True,
-            max_model_len=512,
             dtype="float32",
             enable_mm_embeds=True,
         )
@@ -111,11 +113,6 @@ class Host:
     def new(self) -> Any:
         """Make an instance."""
         return self.plugin(self.config, self.renderer)
-
-    def instance_of(self, plugin: Any) -> Any:
-        """Make an instance of another plugin."""
-        self.plugin = plugin
-        return self.new()
 
     def parsed(self, plugin: Any, data: Any, _request_id: str | None = "id-0") -> Any:
         """Have the data of a request parsed."""
@@ -144,8 +141,10 @@ class Host:
         return IOProcessorResponse(request_id=request_id, data=result)
 
 
-def rendered(host: Host, prompts: Any) -> list[dict[str, Any]]:
-    """Return prompts as the engine gets them."""
+def rendered(
+    host: Host, prompts: Any, beside: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Return prompts as the engine gets them, where the client set parameters beside its data."""
     parsed = [
         prompt
         if isinstance(prompt, bytes)
@@ -155,8 +154,14 @@ def rendered(host: Host, prompts: Any) -> list[dict[str, Any]]:
     if not parsed:
         raise ValueError("You must pass at least one prompt")
     renderer = host.renderer
-    params = renderer.default_cmpl_tok_params
-    found: list[dict[str, Any]] = renderer.render_cmpl(prompts=parsed, tok_params=params)
+    params, extras = renderer.default_cmpl_tok_params, {}
+    if beside:
+        request = IOProcessorRequest(data=None, **beside)
+        params = request.build_tok_params(host.config.model_config)
+        extras = {"cache_salt": request.cache_salt} if request.cache_salt else {}
+    found: list[dict[str, Any]] = renderer.render_cmpl(
+        prompts=parsed, tok_params=params, prompt_extras=extras
+    )
     for prompt in found:
         InputProcessor(host.config, renderer)._validate_model_inputs(*split_enc_dec_input(prompt))
     return found
@@ -175,6 +180,8 @@ class Refused:
 def refused(error: Exception) -> Refused:
     """Return what the client gets for an exception, as vLLM answers it."""
     print(f"{type(error).__name__}: {error}")
+    if isinstance(error, HTTPException):
+        return Refused(error.status_code)
     return Refused(int(create_error_response(error).error.code))
 
 
@@ -197,12 +204,16 @@ def named(request_id: str | None) -> dict[str, str]:
 
 
 def begin(
-    host: Host, plugin: Any, data: Any, request_id: str | None = "id-0"
+    host: Host,
+    plugin: Any,
+    data: Any,
+    request_id: str | None = "id-0",
+    beside: Mapping[str, Any] | None = None,
 ) -> list[PoolingRequestOutput] | Exception:
     """Take a request to where its outputs are there; return them, or what was raised."""
     try:
         prompt = host.parsed(plugin, data, request_id)
-        prompts = rendered(host, plugin.pre_process(prompt=prompt, **named(request_id)))
+        prompts = rendered(host, plugin.pre_process(prompt=prompt, **named(request_id)), beside)
         params = host.params(plugin)
         host.verify(params)
         names = (f"{request_id}-{number}" for number in itertools.count())
@@ -225,21 +236,28 @@ def finish(
         return refused(error)
 
 
-def served(host: Host, plugin: Any, data: Any, request_id: str | None = "id-0") -> Any:
+def served(
+    host: Host,
+    plugin: Any,
+    data: Any,
+    request_id: str | None = "id-0",
+    beside: Mapping[str, Any] | None = None,
+) -> Any:
     """Serve a request from its beginning to its end; return what the client gets."""
-    return finish(host, plugin, begin(host, plugin, copy.deepcopy(data), request_id), request_id)
+    outputs = begin(host, plugin, copy.deepcopy(data), request_id, beside)
+    return finish(host, plugin, outputs, request_id)
 
 
-def check_hostile(host: Host, data: Any) -> str | None:
+def check_hostile(host: Host, data: Any, beside: dict[str, Any] | None = None) -> str | None:
     """The request is answered, or refused as its client's error."""
-    got = served(host, host.new(), data)
+    got = served(host, host.new(), data, beside=beside)
     if isinstance(got, Refused) and got.status >= 500:
         return f"the request got {got}, the server's error\nexpected: an answer, or HTTP 400 to 499"
     return None
 
 
 fault = check_hostile(
-    Host(Plugin, "CACHE/tiny-llama-134d1f36fad4"), data={"text": []}
+    Host(Plugin, "CACHE/tiny-llama-6fcf9a032f21"), data={"text": []}
 )
 print(f"FAILS: {fault}" if fault else f"OK: {check_hostile.__doc__}")
 sys.exit(1 if fault else 0)

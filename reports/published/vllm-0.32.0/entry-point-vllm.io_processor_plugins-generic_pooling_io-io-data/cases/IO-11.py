@@ -20,7 +20,7 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,9 +29,10 @@ from typing import Any
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import torch
+from starlette.exceptions import HTTPException
 from vllm import PoolingParams
 from vllm.engine.arg_utils import EngineArgs
-from vllm.entrypoints.pooling.pooling.protocol import IOProcessorResponse
+from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest, IOProcessorResponse
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.inputs import split_enc_dec_input
 from vllm.outputs import PoolingOutput, PoolingRequestOutput
@@ -102,7 +103,6 @@ class Host:
             model=model,
             runner="pooling",
             enforce_eager=True,
-            max_model_len=512,
             dtype="float32",
             enable_mm_embeds=True,
         )
@@ -112,11 +112,6 @@ class Host:
     def new(self) -> Any:
         """Make an instance."""
         return self.plugin(self.config, self.renderer)
-
-    def instance_of(self, plugin: Any) -> Any:
-        """Make an instance of another plugin."""
-        self.plugin = plugin
-        return self.new()
 
     def parsed(self, plugin: Any, data: Any, _request_id: str | None = "id-0") -> Any:
         """Have the data of a request parsed."""
@@ -145,8 +140,10 @@ class Host:
         return IOProcessorResponse(request_id=request_id, data=result)
 
 
-def rendered(host: Host, prompts: Any) -> list[dict[str, Any]]:
-    """Return prompts as the engine gets them."""
+def rendered(
+    host: Host, prompts: Any, beside: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Return prompts as the engine gets them, where the client set parameters beside its data."""
     parsed = [
         prompt
         if isinstance(prompt, bytes)
@@ -156,8 +153,14 @@ def rendered(host: Host, prompts: Any) -> list[dict[str, Any]]:
     if not parsed:
         raise ValueError("You must pass at least one prompt")
     renderer = host.renderer
-    params = renderer.default_cmpl_tok_params
-    found: list[dict[str, Any]] = renderer.render_cmpl(prompts=parsed, tok_params=params)
+    params, extras = renderer.default_cmpl_tok_params, {}
+    if beside:
+        request = IOProcessorRequest(data=None, **beside)
+        params = request.build_tok_params(host.config.model_config)
+        extras = {"cache_salt": request.cache_salt} if request.cache_salt else {}
+    found: list[dict[str, Any]] = renderer.render_cmpl(
+        prompts=parsed, tok_params=params, prompt_extras=extras
+    )
     for prompt in found:
         InputProcessor(host.config, renderer)._validate_model_inputs(*split_enc_dec_input(prompt))
     return found
@@ -176,6 +179,8 @@ class Refused:
 def refused(error: Exception) -> Refused:
     """Return what the client gets for an exception, as vLLM answers it."""
     print(f"{type(error).__name__}: {error}")
+    if isinstance(error, HTTPException):
+        return Refused(error.status_code)
     return Refused(int(create_error_response(error).error.code))
 
 
@@ -198,12 +203,16 @@ def named(request_id: str | None) -> dict[str, str]:
 
 
 def begin(
-    host: Host, plugin: Any, data: Any, request_id: str | None = "id-0"
+    host: Host,
+    plugin: Any,
+    data: Any,
+    request_id: str | None = "id-0",
+    beside: Mapping[str, Any] | None = None,
 ) -> list[PoolingRequestOutput] | Exception:
     """Take a request to where its outputs are there; return them, or what was raised."""
     try:
         prompt = host.parsed(plugin, data, request_id)
-        prompts = rendered(host, plugin.pre_process(prompt=prompt, **named(request_id)))
+        prompts = rendered(host, plugin.pre_process(prompt=prompt, **named(request_id)), beside)
         params = host.params(plugin)
         host.verify(params)
         names = (f"{request_id}-{number}" for number in itertools.count())
@@ -260,7 +269,7 @@ def check_pure(host: Host, data: Any) -> str | None:
 
 
 fault = check_pure(
-    Host(Plugin, "CACHE/tiny-llama-134d1f36fad4"),
+    Host(Plugin, "CACHE/tiny-llama-6fcf9a032f21"),
     data={"text": "one", "extra_kwargs": {"is_query": True}},
 )
 print(f"FAILS: {fault}" if fault else f"OK: {check_pure.__doc__}")

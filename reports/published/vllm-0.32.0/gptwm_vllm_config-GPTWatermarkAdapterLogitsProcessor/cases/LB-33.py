@@ -36,7 +36,7 @@ from gptwm_vllm_config import GPTWatermarkAdapterLogitsProcessor as Plugin
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -46,7 +46,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
         "bos_token_id": 0,
         "eos_token_id": 1,
         "pad_token_id": 2,
@@ -57,18 +57,11 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
         return arguments.create_engine_config()
-
-
-def request(**keywords: Any) -> SamplingParams:
-    """Return parameters as vLLM's front end hands them on: with the end-of-sequence token."""
-    params = SamplingParams(**keywords)
-    params.update_from_generation_config({}, 1)
-    return params
 
 
 def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
@@ -109,10 +102,6 @@ class Logits:
         return longer[:, : self.vocabulary]
 
 
-#: How many requests come and go before each measurement.
-ROUND = 2000
-
-
 class Host:
     """Makes a plugin, and serves requests: their prompt, how parameters are made, what is said."""
 
@@ -141,20 +130,6 @@ class Host:
         self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Serve one request by itself; return its logits before and after each step."""
-        raise NotImplementedError
-
-    def started(
-        self, requests: list[Any], count: int, vocabulary: int, history: int = 0
-    ) -> Callable[[], None]:
-        """Return the calls of a step with so many requests, after three others."""
-        raise NotImplementedError
-
-    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
-        """Return what takes a round of requests through an instance, with apply or without.
-
-        ``request`` returns the keywords of the request with a number.
-        No two requests have the same prompt: it is made of the number of each.
-        """
         raise NotImplementedError
 
     def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:
@@ -213,9 +188,11 @@ def check_ranks(host: Host, requests: list[Any]) -> str | None:
 class BatchHost(Host):
     """Serves requests as the V1 model runner does."""
 
-    def new(self, most: int = 8, vocabulary: int = 0, device: str = "cpu") -> Any:
+    def new(
+        self, most: int = 8, vocabulary: int = 0, device: str = "cpu", context: int = 128
+    ) -> Any:
         """Make an instance."""
-        config = engine_config(most, vocabulary or self.rows.vocabulary)
+        config = engine_config(most, vocabulary or self.rows.vocabulary, context)
         return self.plugin(config, torch.device(device), device != "cpu")
 
     def joining(self, requests: list[Any], outputs: list[list[int]]) -> BatchUpdate:
@@ -240,49 +217,6 @@ class BatchHost(Host):
             found.append((before[0], plugin.apply(before.clone())[0].clone()))
             outputs.append(self.said(step))
         return found
-
-    def started(
-        self, requests: list[Any], count: int, vocabulary: int, history: int = 0
-    ) -> Callable[[], None]:
-        """Return the calls of a step with so many requests, after three others."""
-        plugin, outputs = self.new(256, vocabulary), self.outputs(count, history)
-        joining = self.joining([requests[row % len(requests)] for row in range(count)], outputs)
-        logits = torch.randn(count, vocabulary, generator=torch.Generator().manual_seed(0))
-        for step in range(3):
-            plugin.update_state(None if step else joining)
-            plugin.apply(logits.clone())
-            for row, ids in enumerate(outputs):
-                ids.append(self.said(row + step))
-
-        def again() -> None:
-            plugin.update_state(None)
-            plugin.apply(logits)
-
-        return again
-
-    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
-        """Return what takes requests through a batch of eight; half of them change in each step."""
-        plugin, logits = self.new(), self.rows(*range(8))
-
-        def go_through(numbers: Iterator[int], *, applies: bool) -> None:
-            live: list[list[int]] = [[] for _ in range(8)]
-            for step in range(ROUND // 4):
-                added = []
-                for row in range(4 if step else 8):
-                    live[row], number = [], next(numbers)
-                    params = self.params(request(number))
-                    prompt = [self.said(0), 3 + number % 400, 3 + number // 400]
-                    added.append((row, params, prompt, live[row]))
-                plugin.update_state(BatchUpdate(batch_size=8, removed=[], added=added, moved=[]))
-                if applies:
-                    plugin.apply(logits.clone())
-                for outputs in live:
-                    outputs.append(self.said(step))
-            removed = [7, 6, 5, 4, 3, 2, 1, 0]
-            plugin.update_state(BatchUpdate(batch_size=0, removed=removed, added=[], moved=[]))
-            plugin.update_state(None)
-
-        return go_through
 
     @torch.inference_mode()
     def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:

@@ -36,7 +36,7 @@ from mineru_vl_utils import MinerULogitsProcessor as Plugin
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -46,7 +46,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -54,7 +57,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -155,7 +158,7 @@ with torch.inference_mode():
     batch.apply(rows(71))
     outputs_b.append(7)
 
-    # Step 5: advance; rows: B in 0, A in 1.
+    # Step 5: advance, row 0 comes with 481 tokens masked; rows: B in 0, A in 1.
     batch.update_state(
         BatchUpdate(batch_size=2, removed=[], added=[(1, params_a, prompt_a, outputs_a)], moved=[])
     )

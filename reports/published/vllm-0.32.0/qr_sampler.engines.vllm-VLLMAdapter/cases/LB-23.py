@@ -1,7 +1,7 @@
 """LB-23 The same history gives the same rows.
 
 Plugin    qr_sampler.engines.vllm:VLLMAdapter
-Did       on[0], step 0: token 339 got 0 the first time and -inf again, for the same request
+Did       on[0], step 1: token 14 got -inf the first time and 0 again, for the same request
 Expected  Rows depend on nothing but the request: no global random state, no clock. Every
           tensor-parallel rank runs the plugin for itself and must get the same.
 Check     Use a generator seeded from the request where randomness is wanted.
@@ -33,7 +33,7 @@ from qr_sampler.engines.vllm import VLLMAdapter as Plugin
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -43,7 +43,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -51,7 +54,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -88,7 +91,7 @@ class Logits:
 
         vLLM pads the vocabulary, and cuts the padding off again.
         """
-        rows = self.table[list(numbers)]
+        rows = self.table[[number % len(self.table) for number in numbers]]
         if not padding:
             return rows
         longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
@@ -98,7 +101,7 @@ class Logits:
 
 
 VOCABULARY = 500
-rows = Logits(VOCABULARY, [7, 11, 13, 6, 5, 8, 9, 10], seed=20261121)
+rows = Logits(VOCABULARY, [7, 11, 13, 6, 5, 14, 18, 17, 26, 25, 34, 33, 42, 41], seed=20261121)
 
 CONFIG = engine_config(8, VOCABULARY)
 
@@ -116,26 +119,30 @@ with torch.inference_mode():
         ),
     )
     expected = first.apply(rows(0))
-    outputs_first.append(6)
+    outputs_first.append(218)
 
     first.update_state(None)
     first.apply(rows(1))
-    outputs_first.append(7)
+    outputs_first.append(14)
 
     first.update_state(None)
     first.apply(rows(2))
-    outputs_first.append(11)
+    outputs_first.append(6)
 
     first.update_state(None)
     first.apply(rows(3))
-    outputs_first.append(13)
+    outputs_first.append(41)
 
     first.update_state(None)
     first.apply(rows(4))
-    outputs_first.append(7)
+    outputs_first.append(18)
 
     first.update_state(None)
-    first.apply(rows(5))
+    first.apply(rows(4))
+    outputs_first.append(33)
+
+    first.update_state(None)
+    first.apply(rows(6))
 
 second = Plugin(CONFIG, torch.device("cpu"), False)
 params_second = SamplingParams()

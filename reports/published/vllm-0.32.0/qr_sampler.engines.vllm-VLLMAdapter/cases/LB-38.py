@@ -7,9 +7,10 @@ Did       a request with extra_args={"qr_entropy_source_type": 0} (by REST, the 
           [type=string_type, input_value=0, input_type=int] For further information visit
           https://errors.pydantic.dev/2.14/v/string_type (at adapter.py:622); the engine ends for
           every request
-Expected  A request with any value under the keys that the plugin reads is refused by
-          validate_params, or it is served: alone and among others nothing raises, nothing hangs,
-          memory stays bounded, and other requests do not notice.
+Expected  A request with any value under the keys that the plugin reads, or with arguments of
+          another plugin alone, is refused by validate_params, or it is served: alone and among
+          others nothing raises, nothing hangs, memory stays bounded, and other requests do not
+          notice.
 Check     Check in validate_params the type, the sign, the upper bound and the members of every
           value; what depends on the model, such as the size of the vocabulary, check again where it
           is used, and leave such a row as it came.
@@ -42,7 +43,7 @@ from qr_sampler.engines.vllm import VLLMAdapter as Plugin
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -52,7 +53,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -60,7 +64,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -92,22 +96,25 @@ def serve(
     usual |= {"ignore_eos": True, "detokenize": False}
     sent = {"max_tokens": 8, "detokenize": False, **request}
     other = usual | (others or {})
-    asked = [usual, sent, other, {**other, "temperature": 1.0, "seed": 7}]
+    random = {"temperature": 1.0, "seed": 7}
+    asked = [usual, sent, usual | random, other, other | random, {**usual, "max_tokens": 1}]
     params = [SamplingParams(**keywords) for keywords in asked]
-    prompts = [{"prompt_token_ids": [at, at + 1, at + 2]} for at in (3, 6, 9, 12)]
-    neighbours = [0, 2, 3]
+    prompts = [{"prompt_token_ids": [at, at + 1, at + 2]} for at in range(3, 21, 3)]
+    neighbours = [0, 2, 3, 4]
+    at_once = [[(first + place) % 5 for place in range(5)] for first in range(5)]
+    # The engine has room for five: the request waits for the place of the brief one.
+    later = [[5 if place == 1 else place for place in order] + [1] for order in at_once]
     print("sending the request; expected: it is refused, or served as every other one is")
     sys.stdout.flush()
     faulthandler.dump_traceback_later(PATIENCE, exit=True)  # shows where it is: status 1
     admit(plugin, params[1])
     got = []  # by neighbour, when and which tokens
     try:
-        for first in range(4):  # whoever comes first has another row
-            order = [(first + place) % 4 for place in range(4)]
+        for order in at_once + later:  # each time the request has another row
             batch = [prompts[place] for place in order]
             answers = llm.generate(batch, [params[place] for place in order], use_tqdm=False)
             pairs = zip(order, answers, strict=True)
-            got += [(place, "beside it", answer) for place, answer in pairs if place != 1]
+            got += [(place, "beside it", answer) for place, answer in pairs if place in neighbours]
         for place in neighbours:
             (answer,) = llm.generate(prompts[place], params[place], use_tqdm=False)
             got.append((place, "after it", answer))
@@ -164,12 +171,12 @@ def engine(plugin: type[Any]) -> Any:
         skip_tokenizer_init=True,
         enforce_eager=True,
         max_model_len=128,
-        max_num_seqs=8,
+        max_num_seqs=5,
         kv_cache_memory_bytes=32 << 20,
         logits_processors=[plugin],
     )
-    # Weights of this kind say nearly the same of each token.
-    llm.apply_model(lambda model: model.lm_head.weight.data.mul_(2e6))
+    # Weights of this kind say nearly the same of each token. Those of `lm_head` may be packed.
+    llm.apply_model(lambda model: model.model.norm.weight.data.mul_(2e6))
     return llm
 
 

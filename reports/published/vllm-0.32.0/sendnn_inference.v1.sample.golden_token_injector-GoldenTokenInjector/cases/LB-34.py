@@ -121,7 +121,7 @@ def _merges() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -131,7 +131,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -139,7 +142,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -147,9 +150,9 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
 
 
 @functools.cache
-def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
+def tokenizing_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the same with a tokenizer in the model's folder, for plugins that load it."""
-    config = engine_config(max_num_seqs, vocab_size)
+    config = engine_config(max_num_seqs, vocab_size, max_model_len)
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
@@ -205,7 +208,7 @@ rows = Logits(VOCABULARY, [10, 11, 12, 7, 13, 20, 21], seed=20261121)
 
 CONFIG = tokenizing_config(8, VOCABULARY)
 
-MASKED = [*[10, 11, 12, 7, 13], *range(6, 500, 7)]
+MASKED = [*[7, 10, 11, 12, 13], *range(6, 500, 7)]
 
 plugin = Plugin(CONFIG, torch.device("cpu"), False)
 params = SamplingParams(

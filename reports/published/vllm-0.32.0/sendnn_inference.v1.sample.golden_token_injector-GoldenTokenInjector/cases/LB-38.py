@@ -1,13 +1,14 @@
 """LB-38 No request that a client can send ends the engine.
 
 Plugin    sendnn_inference.v1.sample.golden_token_injector:GoldenTokenInjector
-Did       a request with extra_args={"golden_token_injector": '{"expected_token_ids": [500, 21],
-          "label": "a"}'} (by REST, the OpenAI SDK, LLM and AsyncLLM) is not refused, and then
-          apply(logits) raised IndexError: index 500 is out of bounds for dimension 0 with size 500
-          (at golden_token_injector.py:143); the engine ends for every request
-Expected  A request with any value under the keys that the plugin reads is refused by
-          validate_params, or it is served: alone and among others nothing raises, nothing hangs,
-          memory stays bounded, and other requests do not notice.
+Did       a request with extra_args={"golden_token_injector": "x"} (by REST, the OpenAI SDK, LLM and
+          AsyncLLM) is not refused, and then update_state(batch_update) raised JSONDecodeError:
+          Expecting value: line 1 column 1 (char 0) (at golden_token_injector.py:79); the engine
+          ends for every request
+Expected  A request with any value under the keys that the plugin reads, or with arguments of
+          another plugin alone, is refused by validate_params, or it is served: alone and among
+          others nothing raises, nothing hangs, memory stays bounded, and other requests do not
+          notice.
 Check     Check in validate_params the type, the sign, the upper bound and the members of every
           value; what depends on the model, such as the size of the vocabulary, check again where it
           is used, and leave such a row as it came.
@@ -25,7 +26,6 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ def _merges() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -138,7 +138,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -146,7 +149,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -154,9 +157,9 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
 
 
 @functools.cache
-def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
+def tokenizing_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the same with a tokenizer in the model's folder, for plugins that load it."""
-    config = engine_config(max_num_seqs, vocab_size)
+    config = engine_config(max_num_seqs, vocab_size, max_model_len)
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
@@ -166,44 +169,6 @@ def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
     config.model_config.model = config.model_config.tokenizer = folder
     config.model_config.skip_tokenizer_init = False
     return config
-
-
-def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
-    """Return float32 logits [97, vocabulary] such as a model gives, high for some tokens.
-
-    Every eighth row has ties at the top, and every eighth is masked to 16 tokens and these, as
-    structured output does.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    table = torch.randn((97, vocabulary), generator=generator, dtype=torch.float32)
-    table[:, tokens] += 4.0
-    table[3::8, tokens] = table[3::8].amax(dim=-1, keepdim=True)
-    kept = torch.randint(0, vocabulary, (16,), generator=generator)
-    mask = torch.ones(vocabulary, dtype=torch.bool)
-    mask[kept] = False
-    mask[list(tokens)] = False
-    table[5::8, mask] = -torch.inf
-    return table
-
-
-class Logits:
-    """Rows of such logits, by their numbers."""
-
-    def __init__(self, vocabulary: int, tokens: Sequence[int], seed: int) -> None:
-        self.vocabulary, self.tokens = vocabulary, list(tokens)
-        self.table = logits_table(vocabulary, self.tokens, seed)
-
-    def __call__(self, *numbers: int, padding: int = 0) -> torch.Tensor:
-        """Return rows; with padding as a view of longer ones.
-
-        vLLM pads the vocabulary, and cuts the padding off again.
-        """
-        rows = self.table[[number % len(self.table) for number in numbers]]
-        if not padding:
-            return rows
-        longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
-        longer[:, : self.vocabulary] = rows
-        return longer[:, : self.vocabulary]
 
 
 
@@ -316,9 +281,7 @@ def engine(plugin: type[Any]) -> Any:
 
 
 
-REQUEST = dict(
-    extra_args={"golden_token_injector": '{"expected_token_ids": [500, 21], "label": "a"}'}
-)
+REQUEST = dict(extra_args={"golden_token_injector": "x"})
 
 # With --engine a real engine serves the request; without, these are the calls that it makes.
 if "--engine" in sys.argv:
@@ -331,29 +294,26 @@ except Exception as error:
     sys.exit(0)
 
 VOCABULARY = 500
-rows = Logits(VOCABULARY, [10, 11, 12, 7, 13, 20, 21], seed=20261121)
-
 CONFIG = tokenizing_config(8, VOCABULARY)
 
 # The batch, as vLLM's InputBatch told the plugin about it.
 batch = Plugin(CONFIG, torch.device("cpu"), False)
 
 # Step 0: A joins (sent[0], 4 tokens); rows: A in 0.
-params_a = SamplingParams(
-    extra_args={"golden_token_injector": '{"expected_token_ids": [500, 21], "label": "a"}'}
-)
+params_a = SamplingParams(extra_args={"golden_token_injector": "x"})
 prompt_a = [10, 11, 10, 11]
 outputs_a = []
 with torch.inference_mode():
-    batch.update_state(
-        BatchUpdate(batch_size=1, removed=[], added=[(0, params_a, prompt_a, outputs_a)], moved=[])
-    )
     try:
-        batch.apply(rows(69))
+        batch.update_state(
+            BatchUpdate(
+                batch_size=1, removed=[], added=[(0, params_a, prompt_a, outputs_a)], moved=[]
+            ),
+        )
     except (Exception, SystemExit) as error:
         traceback.print_exc()
-        print(f"FAILS: apply(logits) raised {type(error).__name__}: {error}")
+        print(f"FAILS: update_state(batch_update) raised {type(error).__name__}: {error}")
         print("expected: it raises nothing")
         sys.exit(1)
 
-print("OK: apply(logits) raised nothing")
+print("OK: update_state(batch_update) raised nothing")

@@ -126,7 +126,7 @@ def _merges() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -136,7 +136,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -144,7 +147,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -152,9 +155,9 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
 
 
 @functools.cache
-def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
+def tokenizing_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the same with a tokenizer in the model's folder, for plugins that load it."""
-    config = engine_config(max_num_seqs, vocab_size)
+    config = engine_config(max_num_seqs, vocab_size, max_model_len)
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
@@ -243,7 +246,7 @@ with torch.inference_mode():
     outputs_first.append(7)
 
     first.update_state(None)
-    first.apply(rows(5))
+    first.apply(rows(4))
     outputs_first.append(11)
 
     first.update_state(None)
@@ -277,7 +280,7 @@ with torch.inference_mode():
     outputs_second.append(7)
 
     second.update_state(None)
-    second.apply(rows(5))
+    second.apply(rows(4))
     outputs_second.append(11)
 
     second.update_state(None)

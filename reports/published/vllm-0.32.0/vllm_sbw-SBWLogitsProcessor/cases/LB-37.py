@@ -125,7 +125,7 @@ def _merges() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -135,7 +135,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -143,7 +146,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -151,9 +154,9 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
 
 
 @functools.cache
-def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
+def tokenizing_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the same with a tokenizer in the model's folder, for plugins that load it."""
-    config = engine_config(max_num_seqs, vocab_size)
+    config = engine_config(max_num_seqs, vocab_size, max_model_len)
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
@@ -163,13 +166,6 @@ def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
     config.model_config.model = config.model_config.tokenizer = folder
     config.model_config.skip_tokenizer_init = False
     return config
-
-
-def request(**keywords: Any) -> SamplingParams:
-    """Return parameters as vLLM's front end hands them on: with the end-of-sequence token."""
-    params = SamplingParams(**keywords)
-    params.update_from_generation_config({}, 1)
-    return params
 
 
 def logits_table(vocabulary: int, tokens: Sequence[int], seed: int) -> torch.Tensor:
@@ -226,17 +222,25 @@ class Memory(TorchDispatchMode):
     ) -> Any:
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         # What was there before, and is not ours, costs nothing.
-        others = {tensor.untyped_storage().data_ptr() for tensor in leaves} - self.held.keys()
+        others = {place.data_ptr() for leaf in leaves for place in self.places(leaf)}
+        others -= self.held.keys()
         result = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                storage = leaf.untyped_storage()
-                address = storage.data_ptr()
+            for place in self.places(leaf) if isinstance(leaf, torch.Tensor) else ():
+                address = place.data_ptr()
                 if address and address not in others:
-                    self.held.setdefault(address, [storage.nbytes(), 0])[1] += 1
+                    self.held.setdefault(address, [place.nbytes(), 0])[1] += 1
                     weakref.finalize(leaf, self.release, address)
         self.peak = max(self.peak, sum(size for size, _ in self.held.values()))
         return result
+
+    @staticmethod
+    def places(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+        """Return where a tensor has its values: those of a sparse one have no such place."""
+        try:
+            return [tensor.untyped_storage()]
+        except NotImplementedError:
+            return []
 
     def release(self, address: int) -> None:
         """Take note that a tensor is gone."""
@@ -244,10 +248,6 @@ class Memory(TorchDispatchMode):
             self.held[address][1] -= 1
             if not self.held[address][1]:
                 del self.held[address]
-
-
-#: How many requests come and go before each measurement.
-ROUND = 2000
 
 
 class Host:
@@ -274,37 +274,15 @@ class Host:
             return self.first[step]
         return self.rows.tokens[(step - len(self.first)) % len(self.rows.tokens)]
 
-    def alone(
-        self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Serve one request by itself; return its logits before and after each step."""
-        raise NotImplementedError
-
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0
     ) -> Callable[[], None]:
         """Return the calls of a step with so many requests, after three others."""
         raise NotImplementedError
 
-    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
-        """Return what takes a round of requests through an instance, with apply or without.
-
-        ``request`` returns the keywords of the request with a number.
-        No two requests have the same prompt: it is made of the number of each.
-        """
-        raise NotImplementedError
-
     def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:
         """Serve requests together on a GPU; yield what apply returns."""
         raise NotImplementedError
-
-    def served(self, requests: list[Any], steps: int) -> dict[str, torch.Tensor]:
-        """Return the rows that each request gets alone, by step."""
-        return {
-            f"step {step} of {keywords}": after
-            for keywords in requests
-            for step, (_, after) in enumerate(self.alone(keywords, steps))
-        }
 
     def outputs(self, count: int, history: int) -> list[list[int]]:
         """Return so many outputs for each of so many requests."""
@@ -327,9 +305,11 @@ def check_memory(host: Host, requests: list[Any]) -> str | None:
 class BatchHost(Host):
     """Serves requests as the V1 model runner does."""
 
-    def new(self, most: int = 8, vocabulary: int = 0, device: str = "cpu") -> Any:
+    def new(
+        self, most: int = 8, vocabulary: int = 0, device: str = "cpu", context: int = 128
+    ) -> Any:
         """Make an instance."""
-        config = tokenizing_config(most, vocabulary or self.rows.vocabulary)
+        config = tokenizing_config(most, vocabulary or self.rows.vocabulary, context)
         return self.plugin(config, torch.device(device), device != "cpu")
 
     def joining(self, requests: list[Any], outputs: list[list[int]]) -> BatchUpdate:
@@ -339,21 +319,6 @@ class BatchHost(Host):
             for row, keywords in enumerate(requests)
         ]
         return BatchUpdate(batch_size=len(requests), removed=[], added=added, moved=[])
-
-    @torch.inference_mode()
-    def alone(
-        self, keywords: Mapping[str, Any], steps: int, masked: list[int] | None = None
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Serve one request by itself; return its logits before and after each step."""
-        plugin, outputs, found = self.new(), list[int](), []
-        joining = self.joining([keywords], [outputs])
-        for step in range(steps):
-            plugin.update_state(None if step else joining)
-            before = self.rows(step)
-            before[:, masked or []] = -torch.inf
-            found.append((before[0], plugin.apply(before.clone())[0].clone()))
-            outputs.append(self.said(step))
-        return found
 
     def started(
         self, requests: list[Any], count: int, vocabulary: int, history: int = 0
@@ -373,30 +338,6 @@ class BatchHost(Host):
             plugin.apply(logits)
 
         return again
-
-    def rounds(self, request: Callable[[int], Any]) -> Callable[..., None]:
-        """Return what takes requests through a batch of eight; half of them change in each step."""
-        plugin, logits = self.new(), self.rows(*range(8))
-
-        def go_through(numbers: Iterator[int], *, applies: bool) -> None:
-            live: list[list[int]] = [[] for _ in range(8)]
-            for step in range(ROUND // 4):
-                added = []
-                for row in range(4 if step else 8):
-                    live[row], number = [], next(numbers)
-                    params = self.params(request(number))
-                    prompt = [self.said(0), 3 + number % 400, 3 + number // 400]
-                    added.append((row, params, prompt, live[row]))
-                plugin.update_state(BatchUpdate(batch_size=8, removed=[], added=added, moved=[]))
-                if applies:
-                    plugin.apply(logits.clone())
-                for outputs in live:
-                    outputs.append(self.said(step))
-            removed = [7, 6, 5, 4, 3, 2, 1, 0]
-            plugin.update_state(BatchUpdate(batch_size=0, removed=removed, added=[], moved=[]))
-            plugin.update_state(None)
-
-        return go_through
 
     @torch.inference_mode()
     def device(self, requests: list[Any], steps: int) -> Iterator[torch.Tensor]:

@@ -5,9 +5,10 @@ Did       a request with extra_args={"seeding_scheme": 0} (by REST, the OpenAI S
           AsyncLLM) is not refused, and then update_state(batch_update) raised ValueError: Seeding
           scheme should be a string summarizing the procedure. (at logits_processor.py:221); the
           engine ends for every request
-Expected  A request with any value under the keys that the plugin reads is refused by
-          validate_params, or it is served: alone and among others nothing raises, nothing hangs,
-          memory stays bounded, and other requests do not notice.
+Expected  A request with any value under the keys that the plugin reads, or with arguments of
+          another plugin alone, is refused by validate_params, or it is served: alone and among
+          others nothing raises, nothing hangs, memory stays bounded, and other requests do not
+          notice.
 Check     Check in validate_params the type, the sign, the upper bound and the members of every
           value; what depends on the model, such as the size of the vocabulary, check again where it
           is used, and leave such a row as it came.
@@ -127,7 +128,7 @@ def _merges() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -137,7 +138,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -145,7 +149,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -153,9 +157,9 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
 
 
 @functools.cache
-def tokenizing_config(max_num_seqs: int, vocab_size: int) -> Any:
+def tokenizing_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the same with a tokenizer in the model's folder, for plugins that load it."""
-    config = engine_config(max_num_seqs, vocab_size)
+    config = engine_config(max_num_seqs, vocab_size, max_model_len)
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}

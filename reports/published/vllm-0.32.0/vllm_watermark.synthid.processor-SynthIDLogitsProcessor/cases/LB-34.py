@@ -36,7 +36,7 @@ from vllm_watermark.synthid.processor import SynthIDLogitsProcessor as Plugin
 
 
 @functools.cache
-def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
+def engine_config(max_num_seqs: int, vocab_size: int, max_model_len: int = 128) -> Any:
     """Return the configuration of an engine with a tiny model, as plugins are made with."""
     model = {
         "architectures": ["LlamaForCausalLM"],
@@ -46,7 +46,10 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
         "intermediate_size": 128,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": max(512, max_model_len),
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
     }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(model))
@@ -54,7 +57,7 @@ def engine_config(max_num_seqs: int, vocab_size: int) -> Any:
             model=folder,
             skip_tokenizer_init=True,
             enforce_eager=True,
-            max_model_len=128,
+            max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             dtype="float32",
         )
@@ -91,7 +94,7 @@ class Logits:
 
         vLLM pads the vocabulary, and cuts the padding off again.
         """
-        rows = self.table[list(numbers)]
+        rows = self.table[[number % len(self.table) for number in numbers]]
         if not padding:
             return rows
         longer = torch.full((len(numbers), self.vocabulary + padding), -torch.inf)
@@ -109,7 +112,7 @@ MASKED = [*[7, 11, 13], *range(6, 500, 7)]
 
 plugin = Plugin(CONFIG, torch.device("cpu"), False)
 params = SamplingParams(extra_args={"watermark": "on", "watermark_scheme": "synthid"})
-prompt = [7]
+prompt = [7, 13]
 outputs = []
 with torch.inference_mode():
     plugin.update_state(
