@@ -34,8 +34,7 @@ def test_a_call_stalls_by_the_time_of_an_ordinary_machine(
     monkeypatch: pytest.MonkeyPatch, slowness: float, *, stalls: bool
 ) -> None:
     """Parsers whose time grows with the square of an answer stalled on slow machines alone."""
-    now = iter([0.0, 1.5 * hostile.STALL])
-    monkeypatch.setattr(time, "thread_time", lambda: next(now))
+    _takes(monkeypatch, 1.5 * hostile.STALL, 1.5 * hostile.STALL)
     monkeypatch.setattr(clocks, "slowness", lambda: slowness)
 
     if not stalls:
@@ -43,3 +42,19 @@ def test_a_call_stalls_by_the_time_of_an_ordinary_machine(
         return
     with pytest.raises(PluginHung):
         hostile.brief("the parser", lambda: None)
+
+
+def test_a_call_is_measured_once_more_without_watching_its_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A parser with many short functions took twice its time, and stalled only where watched."""
+    _takes(monkeypatch, 1.5 * hostile.STALL, 0.75 * hostile.STALL)
+    monkeypatch.setattr(clocks, "slowness", lambda: 1.0)
+
+    assert hostile.brief("the parser", lambda: None) == 0.75 * hostile.STALL
+
+
+def _takes(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
+    """Have measurements of processor time take so long, one after the other."""
+    now = iter([each for took in seconds for each in (0.0, took)])
+    monkeypatch.setattr(time, "thread_time", lambda: next(now))

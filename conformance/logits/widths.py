@@ -78,11 +78,11 @@ def _with_tokens(model: str, size: int) -> Iterator[str | None]:
     with tempfile.TemporaryDirectory() as folder:
         copy = shutil.copytree(model, Path(folder) / "model", ignore=_NO_WEIGHTS)
         path = copy / "tokenizer.json"
-        if not path.is_file():
+        document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        known, added = document.get("model", {}).get("vocab"), document.get("added_tokens") or []
+        if not known:
             yield None
             return
-        document = json.loads(path.read_text(encoding="utf-8"))
-        known, added = document["model"]["vocab"], document["added_tokens"]
         ids = known.values() if isinstance(known, dict) else range(len(known))
         first = max((*ids, *(token["id"] for token in added))) + 1
         more = [{**_PLAIN, "id": each, "content": f"<{each}>"} for each in range(first, size)]
