@@ -9,8 +9,8 @@ All of them are too long to wait for, so ``./run test`` takes a sample:
 * one of :data:`PARTS` parts of the rest, which take about the same time, another one each day.  The
   date of the commit says which, so a commit always has the same tests.
 
-``./run all`` runs them all and ``./run gallery`` the galleries alone, with ``--tests 2/5`` the second
-of five parts; where tests are named, those run.
+``./run all`` runs them all and ``./run gallery`` the galleries alone; with ``--tests 2/5`` they run
+the second of five parts.  Where tests are named, those run.
 
 As a program this module keeps what each test took: ``tests/sampling.py JUNIT_XML``.
 The parts are then others: run the tests once more before such a change lands.

@@ -135,3 +135,17 @@ def test_what_was_compiled_may_hang() -> None:
     compiled = torch.compile(lambda x: x + 2, backend=stuck)
     with pytest.raises(PluginHung), limited(SECONDS), in_call("apply"):
         compiled(torch.ones(2))
+
+
+def test_calls_that_return_one_after_the_other_do_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The usual limit is one of each call; the last one here does not return."""
+    monkeypatch.setattr(interruption, "CALL_LIMIT", SECONDS)
+    with pytest.raises(PluginHung, match="the last did not return"):  # noqa: PT012, SIM117 - one limit for all
+        with limited(SECONDS):
+            for _ in range(6):
+                with in_call("apply"):
+                    time.sleep(SECONDS / 2)
+            with in_call("the last"):
+                time.sleep(20 * SECONDS)

@@ -24,6 +24,7 @@ from conformance.worker import (
     JobHung,
     Zygote,
     ZygoteFailed,
+    client,
     first_heard,
 )
 
@@ -99,6 +100,15 @@ def gets_on(connection):
         connection.send("")
         time.sleep(0.5)
     connection.send(["done"])
+
+def has_calls_return(connection, seconds):
+    from conformance.worker.signs import RETURNED
+    connection.recv()
+    begun = time.monotonic()
+    while time.monotonic() < begun + seconds:
+        connection.send(RETURNED)
+        time.sleep(0.2)
+    time.sleep(600)
 
 def computes(connection):
     connection.recv()
@@ -373,6 +383,17 @@ def test_a_job_that_gets_on_is_left_alone(fork: Callable[..., Job]) -> None:
     heard: list[str] = []
     assert fork("gets_on").ask("anything", limit=1, progress=heard.append) == ["done"]
     assert not heard
+
+
+@pytest.mark.parametrize(("seconds", "returning"), [(60, True), (0.5, False)])
+def test_a_job_whose_calls_return_is_not_one_whose_call_hangs(
+    fork: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, seconds: float, returning: bool
+) -> None:
+    """The time is over for both; only calls that return afterwards tell one from the other."""
+    monkeypatch.setattr(client, "CALL_RETURNS", 2.0)
+    with pytest.raises(JobHung, match="did not answer within 1 s") as caught:
+        fork("has_calls_return", seconds=seconds).ask("anything", limit=1)
+    assert caught.value.returning is returning
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")

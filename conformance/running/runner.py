@@ -47,6 +47,8 @@ from conformance.worker import (
 LIMITS = {Evidence.SIMULATOR: 300.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
 DEEP_FACTOR = 10
 
+_RETURNS = "each of its calls returned, but there were too many of them to wait for"
+
 _WAITING_FOR = {Evidence.OFFLINE: "a real offline engine", Evidence.SERVER: "vllm serve"}
 
 
@@ -333,18 +335,28 @@ class Certification:
         except JobDied as error:
             return self._lost(check, f"the plugin's process: {error}")
         except JobHung as error:
-            if place := where(error.stack, plugin.path):
-                return self._lost(check, f"the plugin {error}{place}")
-            slow = f"this machine is too slow: a trial {error}, with nothing of the plugin running"
-            trials.slow[check.key] = slow
-            trials.lose(check.key)
-            return unjudged(check.rule, check.evidence, _too_slow(check, slow))
+            return self._late(check, error)
         return answer if isinstance(answer, RuleResult) else _without_result(check, answer)
 
     def _tell(self, plugin: Plugin, sentence: str) -> None:
         """Hand on what a trial says of its progress, where there are several."""
         several = len(self.plugins) > 1
         self.notify(f"{plugin.target}: {sentence}" if several else sentence)
+
+    def _late(self, check: Check, error: JobHung) -> RuleResult:
+        """Judge a check whose trial did not answer in time."""
+        if error.returning:
+            return self._slow(check, f"the plugin is too slow: {_RETURNS}; the trial {error}")
+        if place := where(error.stack, check.plugin.path):
+            return self._lost(check, f"the plugin {error}{place}")
+        idle = "with nothing of the plugin running"
+        return self._slow(check, f"this machine is too slow: a trial {error}, {idle}")
+
+    def _slow(self, check: Check, message: str) -> RuleResult:
+        """Leave a check open whose trial takes too long, and remember it for those that follow."""
+        self.trials.slow[check.key] = message
+        self.trials.lose(check.key)
+        return unjudged(check.rule, check.evidence, _too_slow(check, message))
 
     def _lost(self, check: Check, message: str) -> RuleResult:
         """Judge a check whose process is gone, and remember it for those that follow."""

@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -76,6 +77,14 @@ _hurry: list[tuple[float, Callable[[float], None]]] = []
 _tell: Callable[[], None] = lambda: None  # noqa: E731 - replaced by a worker
 _told = 0.0
 
+#: Hears, every few seconds at the most, that calls into the plugin return: of those that this
+#: thread of this process makes.
+_hear_of_return: Callable[[], None] = lambda: None  # noqa: E731 - as above
+_heard = 0.0
+
+#: When a call into the plugin returned last.
+_returned = -math.inf
+_hearing: tuple[int, int] | None = None
 
 #: Hears of what calls into the plugin raise.
 _hear: Callable[[str, BaseException], None] = lambda *_: None  # noqa: E731 - as above
@@ -102,9 +111,16 @@ def progressed() -> None:
         _tell()
 
 
+def tell_returned(tell: Callable[[], None]) -> None:
+    """Have somebody told when a call into the plugin returns, every few seconds at the most."""
+    global _hear_of_return, _hearing
+    _hear_of_return, _hearing = tell, _whereabouts()
+
+
 @contextmanager
 def in_call(what: str) -> Iterator[None]:
     """Say that the plugin is being called within the block, on whatever thread."""
+    global _returned  # noqa: PLW0603 - as above
     _in_progress.append(what)
     begun = lines.begin()
     try:
@@ -116,6 +132,9 @@ def in_call(what: str) -> Iterator[None]:
         if begun:
             lines.end()
         _in_progress.remove(what)
+        _returned = time.monotonic()
+        if _returned - _heard > HEARTBEAT:
+            _tell_returned()
 
 
 def in_plugin() -> bool:
@@ -143,7 +162,8 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
     Of what is held up by others on a busy machine it waits longer, five times as long at most.
     Within another limited block, the time of the inner one does not count for the outer one.
     Time begins anew with :func:`progressed`, and while torch compiles, up to
-    :data:`COMPILING_LIMIT`.
+    :data:`COMPILING_LIMIT`.  The limit that is usual is one of each call: it begins anew when a
+    call returns, for a slow plugin does not hang.
 
     Raises:
         PluginHung: the plugin was being called.
@@ -151,6 +171,7 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
 
     """
     seconds = min([seconds, *(most for most, _ in _hurry)])
+    of_each_call = seconds == CALL_LIMIT
     started = time.monotonic()
     begun: float | None = None  # asked at the first alarm: at each call it is a tenth of a trial
     sample: list[tuple[float, float]] = []
@@ -158,7 +179,8 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
     def interrupt(_: int, frame: FrameType | None) -> None:
         nonlocal begun
         now = time.monotonic()
-        if (left := _progressed[-1] + seconds - now) > 0:
+        since = max(started, _progressed[-1], _returned if of_each_call else started)
+        if (left := since + seconds - now) > 0:
             # Only now: to set the timer with each sign of progress is a tenth of some trials.
             signal.setitimer(signal.ITIMER_REAL, left, 1.0)
             return
@@ -173,9 +195,9 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
             sample.append((now, delayed_threads()))
             signal.setitimer(signal.ITIMER_REAL, min(SAMPLE, seconds / 4), 1.0)
             return
-        since, before = sample.pop()
-        waited = (delayed_threads() - before) / (now - since)
-        more = seconds / (1.0 - min(max(waited, 0.0), BUSIEST)) - (now - started)
+        looked, before = sample.pop()
+        waited = (delayed_threads() - before) / (now - looked)
+        more = seconds / (1.0 - min(max(waited, 0.0), BUSIEST)) - (now - since)
         if more > SAMPLE:
             for _most, prolong in _hurry:
                 prolong(more)
@@ -224,6 +246,18 @@ def _beside(file: Path, plugin: Path) -> bool:
     # An environment may lie in the project's folder, and a module directly in an environment.
     whole = "site-packages" in (folder.name, *file.relative_to(folder).parts)
     return not whole and not file.is_relative_to(OURS)
+
+
+def _tell_returned() -> None:
+    global _heard  # noqa: PLW0603 - as above
+    _heard = _returned
+    if _hearing == _whereabouts():
+        _hear_of_return()
+
+
+def _whereabouts() -> tuple[int, int]:
+    """Return the process and the thread that this is."""
+    return os.getpid(), threading.get_ident()
 
 
 def _worked() -> float:

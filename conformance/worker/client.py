@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from conformance.worker import nursery
 from conformance.worker.processes import descendants, describe, last_line, tells_its_stack
+from conformance.worker.signs import RETURNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,9 @@ TICK_SECONDS = 0.5
 
 #: What is in a pipe is read in.
 NO_TIME = 0.001
+
+#: Where no call into the plugin has returned for so many seconds, the one under way hangs.
+CALL_RETURNS = 30.0
 
 #: How many times longer than its limit a job may take on a machine that is busy with others.
 PATIENCE = 4
@@ -54,9 +58,10 @@ class JobDied(Exception):
 class JobHung(Exception):
     """A job did not answer within its limit: one sentence."""
 
-    def __init__(self, message: str, *, stack: str) -> None:
+    def __init__(self, message: str, *, stack: str, returning: bool = False) -> None:
         super().__init__(message)
         self.stack = stack  #: Python stack of the job when it was given up
+        self.returning = returning  #: whether calls into the plugin returned until then
 
 
 class Zygote:
@@ -248,6 +253,8 @@ class Job:
         self._looked = -math.inf
         self._queued: dict[int, float] = {}  #: seconds waited for a core when it was looked at
         self._lost = False  #: whether it was gone before it had the question
+        self._returned = -math.inf  #: when a call into the plugin was last said to have returned
+        self._over = math.inf  #: when its time was found to be over
 
     def ask(
         self,
@@ -278,7 +285,8 @@ class Job:
     ) -> Any:  # noqa: ANN401 - whatever the job answers
         """Wait for the answer to the question that was put, as :meth:`ask` does."""
         while (answer := self.hear(progress)) is NOT_YET:
-            first_heard([self], min(TICK_SECONDS, max(NO_TIME, self._left())))
+            left = self._left()
+            first_heard([self], TICK_SECONDS if left < 0 else min(TICK_SECONDS, left + NO_TIME))
             if patience and not self._connection.poll() and (reason := patience(self)):
                 raise JobHung(reason, stack=self._give_up())
         return answer
@@ -317,6 +325,9 @@ class Job:
         try:
             while not self._lost and self._connection.poll():
                 answer = self._connection.recv()
+                if answer is RETURNED:
+                    self._returned = time.monotonic()
+                    continue
                 if not isinstance(answer, str):
                     self._busy = False
                     return answer
@@ -329,14 +340,23 @@ class Job:
             status = self._zygote.exit_status(self.pid)
             raise JobDied(f"the process {describe(status)}", exit_status=status)
         if self._left() < 0:
-            raise JobHung(f"did not answer within {self._limit:.0f} s", stack=self._give_up())
+            self._see_whether_it_hangs()
         return NOT_YET
+
+    def _see_whether_it_hangs(self) -> None:
+        """Give the job up, unless only its next sign can tell whether a call hangs or many last."""
+        now = time.monotonic()
+        self._over = min(self._over, now)
+        returning = self._returned > self._over
+        if returning or now - self._returned > CALL_RETURNS:
+            message = f"did not answer within {self._limit:.0f} s"
+            raise JobHung(message, stack=self._give_up(), returning=returning)
 
     def _begin_anew(self) -> None:
         now = time.monotonic()
         if now > self._looked + 1.0:  # signs of life may come often
             self._looked, self._queued = now, self._delays()
-        self._deadline = now + self._limit
+        self._deadline, self._over = now + self._limit, math.inf
 
     def _left(self) -> float:
         """Return the seconds that the job still has.

@@ -40,6 +40,7 @@ from conformance.watching.elsewhere import Elsewhere
 from conformance.watching.loading import Observer
 from conformance.worker import installed, limits, private
 from conformance.worker.guarded import Guarded, plain
+from conformance.worker.signs import RETURNED
 
 
 def trial(
@@ -59,7 +60,8 @@ def trial(
     suite = installed.suite_of(generation)
     # A plugin may replace the methods of a class; the caller's questions and answers are ours.
     send, receive = connection.send, connection.recv
-    interruption.tell_progress(partial(_tell, send))
+    interruption.tell_progress(partial(_tell, send, ""))
+    interruption.tell_returned(partial(_tell, send, RETURNED))
     private.keep()
     if evidence is Evidence.SIMULATOR:
         limits.limit_memory()  # engines and servers need what they need
@@ -302,10 +304,10 @@ def _observer(
     return Observer.fork(_target(plugin), maker, private.put_functions_back)
 
 
-def _tell(send: Callable[[str], None]) -> None:
-    """Say that the trial gets on."""
+def _tell(send: Callable[[object], None], sign: object) -> None:
+    """Give the caller a sign of life."""
     with suppress(OSError):  # nobody asks any more
-        send("")
+        send(sign)
 
 
 def replay(

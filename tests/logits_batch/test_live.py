@@ -14,6 +14,7 @@ from conformance.rules import Evidence
 from conformance.running.runner import LIMITS, Certification
 from conformance.settings import Settings
 from conformance.verdict import Verdict
+from conformance.worker import client
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,18 @@ class Stuck(LogitsProcessor):
 
     def apply(self, logits):
         return sum(iter(int, 1)) and logits
+"""
+#: Each of its calls returns, after a tenth of a second.
+SLOW = """\
+import time
+
+from reference_plugins.logits_batch.target_token import TargetTokenLogitsProcessor
+
+
+class Slow(TargetTokenLogitsProcessor):
+    def apply(self, logits):
+        time.sleep(0.1)
+        return super().apply(logits)
 """
 #: A plugin whose engines are ordered, before every fifth step, to compute nothing.
 IDLE = """\
@@ -148,6 +161,7 @@ def test_a_slow_machine_is_no_fault_of_the_plugin(
     """Where nothing of the plugin runs when the time is over, nothing is verified or broken."""
     specimen = Specimen(f"{REFERENCE}:TargetTokenLogitsProcessor", None, TARGET)
     results = {}
+    monkeypatch.setattr(client, "CALL_RETURNS", 0.05)  # nobody waits for the next of its calls
     # Long before an engine is there; the plugin is imported at one of these moments at the most.
     for limit in (0.2, 0.3, 0.45):
         monkeypatch.setitem(LIMITS, Evidence.OFFLINE, limit)
@@ -181,6 +195,23 @@ def test_a_plugin_that_nothing_interrupts_is_named(
 
     assert results["LB-24"].verdict is Verdict.FAIL
     assert "s (at stuck.py:" in str(results["LB-24"].message)
+
+
+def test_a_plugin_whose_calls_are_slow_does_not_hang(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its histories take too long to wait for, which says nothing about any rule."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    specimen = Specimen(f"{tmp_path / 'slow.py'}:Slow", None, TARGET)
+    monkeypatch.setitem(LIMITS, Evidence.SIMULATOR, 8.0)
+    results = certify(zygote, specimen, tmp_path)
+
+    assert not _failing(results)
+    assert results["LB-24"].verdict is Verdict.NOT_VERIFIED
+    assert results["LB-24"].message == (
+        "the plugin is too slow: each of its calls returned, but there were too many of them to "
+        "wait for; the trial did not answer within 8 s"
+    )
 
 
 @pytest.mark.engine
