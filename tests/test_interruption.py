@@ -45,6 +45,14 @@ def _get_on_within() -> None:
     time.sleep(10)
 
 
+def _return_and_hang() -> None:
+    for _ in range(6):
+        with in_call("apply"):
+            time.sleep(SECONDS / 2)
+    with in_call("the last"):
+        time.sleep(20 * SECONDS)
+
+
 def test_a_call_that_hangs_is_ended() -> None:
     """The message names the call that was in progress."""
     with pytest.raises(PluginHung, match="apply did not return within 0 s"), limited(SECONDS):  # noqa: SIM117 - the inner one is the plugin's
@@ -142,10 +150,5 @@ def test_calls_that_return_one_after_the_other_do_not_hang(
 ) -> None:
     """The usual limit is one of each call; the last one here does not return."""
     monkeypatch.setattr(interruption, "CALL_LIMIT", SECONDS)
-    with pytest.raises(PluginHung, match="the last did not return"):  # noqa: PT012, SIM117 - one limit for all
-        with limited(SECONDS):
-            for _ in range(6):
-                with in_call("apply"):
-                    time.sleep(SECONDS / 2)
-            with in_call("the last"):
-                time.sleep(20 * SECONDS)
+    with pytest.raises(PluginHung, match="the last did not return"), limited(SECONDS):
+        _return_and_hang()

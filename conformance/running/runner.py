@@ -47,8 +47,6 @@ from conformance.worker import (
 LIMITS = {Evidence.SIMULATOR: 300.0, Evidence.OFFLINE: 300.0, Evidence.SERVER: 420.0}
 DEEP_FACTOR = 10
 
-_RETURNS = "each of its calls returned, but there were too many of them to wait for"
-
 _WAITING_FOR = {Evidence.OFFLINE: "a real offline engine", Evidence.SERVER: "vllm serve"}
 
 
@@ -346,7 +344,8 @@ class Certification:
     def _late(self, check: Check, error: JobHung) -> RuleResult:
         """Judge a check whose trial did not answer in time."""
         if error.returning:
-            return self._slow(check, f"the plugin is too slow: {_RETURNS}; the trial {error}")
+            many = "each of its calls returned, but there were too many of them to wait for"
+            return self._slow(check, f"the plugin is too slow: {many}; the trial {error}")
         if place := where(error.stack, check.plugin.path):
             return self._lost(check, f"the plugin {error}{place}")
         idle = "with nothing of the plugin running"

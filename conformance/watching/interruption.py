@@ -16,11 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import attrs
+
 from conformance.coverage import lines
 from conformance.watching.clocks import delayed_threads
 
-#: A single call, or a single example of a few steps on tiny tensors, that takes this long hangs,
-#: unless it is torch that compiles something of the plugin's.
+#: A single call that takes this long hangs, unless it is torch that compiles something of the
+#: plugin's.
 CALL_LIMIT = 20.0
 
 #: So many seconds of a processor may that take altogether, its compilers' among them, and so many
@@ -77,14 +79,32 @@ _hurry: list[tuple[float, Callable[[float], None]]] = []
 _tell: Callable[[], None] = lambda: None  # noqa: E731 - replaced by a worker
 _told = 0.0
 
-#: Hears, every few seconds at the most, that calls into the plugin return: of those that this
-#: thread of this process makes.
-_hear_of_return: Callable[[], None] = lambda: None  # noqa: E731 - as above
-_heard = 0.0
 
-#: When a call into the plugin returned last.
-_returned = -math.inf
-_hearing: tuple[int, int] | None = None
+@attrs.define
+class _Returns:
+    """When a call into the plugin returned last, and who hears of it."""
+
+    last: float = -math.inf
+    _tell: Callable[[], None] | None = None
+    _told: float = -math.inf
+    #: The process and the thread that tell: no other may write to the caller.
+    _place: tuple[int, int] | None = None
+
+    def tell(self, tell: Callable[[], None]) -> None:
+        """Let this thread of this process call ``tell`` when calls return."""
+        self._tell, self._place = tell, (os.getpid(), threading.get_ident())
+
+    def note(self) -> None:
+        """Note that a call has returned."""
+        self.last = time.monotonic()
+        if self._tell is None or self.last - self._told <= HEARTBEAT:
+            return
+        self._told = self.last
+        if self._place == (os.getpid(), threading.get_ident()):
+            self._tell()
+
+
+_returns = _Returns()
 
 #: Hears of what calls into the plugin raise.
 _hear: Callable[[str, BaseException], None] = lambda *_: None  # noqa: E731 - as above
@@ -112,15 +132,13 @@ def progressed() -> None:
 
 
 def tell_returned(tell: Callable[[], None]) -> None:
-    """Have somebody told when a call into the plugin returns, every few seconds at the most."""
-    global _hear_of_return, _hearing
-    _hear_of_return, _hearing = tell, _whereabouts()
+    """Call ``tell`` when a call into the plugin returns, at most once in :data:`HEARTBEAT`."""
+    _returns.tell(tell)
 
 
 @contextmanager
 def in_call(what: str) -> Iterator[None]:
     """Say that the plugin is being called within the block, on whatever thread."""
-    global _returned  # noqa: PLW0603 - as above
     _in_progress.append(what)
     begun = lines.begin()
     try:
@@ -132,9 +150,7 @@ def in_call(what: str) -> Iterator[None]:
         if begun:
             lines.end()
         _in_progress.remove(what)
-        _returned = time.monotonic()
-        if _returned - _heard > HEARTBEAT:
-            _tell_returned()
+        _returns.note()
 
 
 def in_plugin() -> bool:
@@ -179,7 +195,7 @@ def limited(seconds: float = CALL_LIMIT) -> Iterator[None]:
     def interrupt(_: int, frame: FrameType | None) -> None:
         nonlocal begun
         now = time.monotonic()
-        since = max(started, _progressed[-1], _returned if of_each_call else started)
+        since = max(started, _progressed[-1], _returns.last if of_each_call else started)
         if (left := since + seconds - now) > 0:
             # Only now: to set the timer with each sign of progress is a tenth of some trials.
             signal.setitimer(signal.ITIMER_REAL, left, 1.0)
@@ -246,18 +262,6 @@ def _beside(file: Path, plugin: Path) -> bool:
     # An environment may lie in the project's folder, and a module directly in an environment.
     whole = "site-packages" in (folder.name, *file.relative_to(folder).parts)
     return not whole and not file.is_relative_to(OURS)
-
-
-def _tell_returned() -> None:
-    global _heard  # noqa: PLW0603 - as above
-    _heard = _returned
-    if _hearing == _whereabouts():
-        _hear_of_return()
-
-
-def _whereabouts() -> tuple[int, int]:
-    """Return the process and the thread that this is."""
-    return os.getpid(), threading.get_ident()
 
 
 def _worked() -> float:
